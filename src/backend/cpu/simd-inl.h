@@ -1,0 +1,90 @@
+// simd-inl.h -- what the kernels need beside Highway's own operations: vectors cut off at the end of a row, and sums.
+//
+// Included once per instruction set (Highway's toggling guard). Partial loads and stores touch exactly n elements: a
+// kernel neither reads nor writes beyond its operands, not even within the slab.
+#if defined(SITU_BACKEND_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SITU_BACKEND_CPU_SIMD_INL_H_
+#undef SITU_BACKEND_CPU_SIMD_INL_H_
+#else
+#define SITU_BACKEND_CPU_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::ScalableTag<float>;
+using IntTag = hn::ScalableTag<int32_t>;
+using Floats = hn::Vec<Tag>;
+using Ints = hn::Vec<IntTag>;
+
+// Whether MaskedLoad leaves masked-off memory alone; elsewhere it loads everything and blends.
+#undef SITU_MASKED_LOAD
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_HAVE_SCALABLE
+#define SITU_MASKED_LOAD 1
+#else
+#define SITU_MASKED_LOAD 0
+#endif
+
+HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(Tag())); }
+
+// Copies n < 2 * SIZE words in a few moves; memcpy with a variable length would be a call.
+template <size_t SIZE>
+HWY_INLINE void copy_words(const float* from, float* to, size_t n) {
+  if (n & SIZE) {
+    std::memcpy(to, from, SIZE * sizeof(float));
+    from += SIZE;
+    to += SIZE;
+  }
+  if constexpr (SIZE > 1) copy_words<SIZE / 2>(from, to, n);
+}
+
+// The first n elements of p, 0 < n < lanes; zeros above.
+HWY_INLINE Floats load_part(const float* p, int64_t n) {
+  const Tag d;
+#if SITU_MASKED_LOAD
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
+  HWY_ALIGN float buffer[hn::MaxLanes(d)] = {};
+  if constexpr (hn::MaxLanes(d) > 1) copy_words<hn::MaxLanes(d) / 2>(p, buffer, static_cast<size_t>(n));
+  return hn::Load(d, buffer);
+#endif
+}
+
+HWY_INLINE void store_part(Floats v, float* p, int64_t n) {
+  const Tag d;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_HAVE_SCALABLE
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else  // AVX2 has a masked store, but it takes a dozen cycles on some processors
+  HWY_ALIGN float buffer[hn::MaxLanes(d)];
+  hn::Store(v, d, buffer);
+  if constexpr (hn::MaxLanes(d) > 1) copy_words<hn::MaxLanes(d) / 2>(buffer, p, static_cast<size_t>(n));
+#endif
+}
+
+// Either of the two, for loops whose last turn is short.
+HWY_INLINE Floats load_up_to(const float* p, int64_t n) { return n >= lanes() ? hn::LoadU(Tag(), p) : load_part(p, n); }
+HWY_INLINE void store_up_to(Floats v, float* p, int64_t n) {
+  if (n >= lanes())
+    hn::StoreU(v, Tag(), p);
+  else
+    store_part(v, p, n);
+}
+
+HWY_INLINE Floats fill(float value) { return hn::Set(Tag(), value); }
+HWY_INLINE Floats zeros() { return hn::Zero(Tag()); }
+HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(Tag(), v)); }
+HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }
+// A NaN in x stays one: the maximum of x86 returns its second operand then.
+HWY_INLINE Floats relu_of(Floats x) { return hn::Max(zeros(), x); }
+HWY_INLINE Floats relu6_of(Floats x) { return hn::Min(fill(6.0f), hn::Max(zeros(), x)); }
+
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SITU_BACKEND_CPU_SIMD_INL_H_

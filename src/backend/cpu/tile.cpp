@@ -1,0 +1,206 @@
+// tile.cpp -- the register tile's inner loop, written once for every vector length.
+//
+// Accumulators are named variables, c<row><vector>, because vectors of unknown length (SVE, RVV) fit no array. The
+// macros below only spell out rows; `if constexpr` removes what a given MR x NV does not have.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/tile.cpp"
+#include <hwy/foreach_target.h>
+// The order matters: highway.h after foreach_target.h.
+#include "backend/cpu/simd-inl.h"
+#include "backend/cpu/tile.h"
+#include "base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+namespace {
+
+#define SITU_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define SITU_ZERO(i) Floats c##i##0 = zeros(), c##i##1 = zeros(), c##i##2 = zeros(), c##i##3 = zeros();
+
+// Applies c = f(c, vector number) to the vectors a tile has.
+#define SITU_ROW(i, F)                   \
+  if constexpr (MR > i) {                \
+    F(c##i##0, 0);                       \
+    if constexpr (NV > 1) F(c##i##1, 1); \
+    if constexpr (NV > 2) F(c##i##2, 2); \
+    if constexpr (NV > 3) F(c##i##3, 3); \
+  }
+
+#define SITU_POINTER(i) const float* p##i = MR > i ? a[MR > i ? i : 0] : nullptr;
+#define SITU_MULADD(i)                                          \
+  if constexpr (MR > i) {                                       \
+    const Floats x = fill(p##i[ka]);                            \
+    c##i##0 = hn::MulAdd(x, b0, c##i##0);                       \
+    if constexpr (NV > 1) c##i##1 = hn::MulAdd(x, b1, c##i##1); \
+    if constexpr (NV > 2) c##i##2 = hn::MulAdd(x, b2, c##i##2); \
+    if constexpr (NV > 3) c##i##3 = hn::MulAdd(x, b3, c##i##3); \
+  }
+
+// Vector j of a row that ends with the tile's last column.
+template <int NV>
+HWY_INLINE Floats load_vector(const float* p, int j, int64_t last) {
+  p += j * lanes();
+  return j + 1 == NV && last != lanes() ? load_part(p, last) : hn::LoadU(Tag(), p);
+}
+template <int NV>
+HWY_INLINE void store_vector(Floats v, float* p, int j, int64_t last) {
+  p += j * lanes();
+  if (j + 1 == NV && last != lanes())
+    store_part(v, p, last);
+  else
+    hn::StoreU(v, Tag(), p);
+}
+
+template <int MR, int NV, bool EDGE>
+void run_tile(const Tile& t) {
+  const Tag d;
+  const int64_t width = lanes(), last = t.n - (NV - 1) * width;
+  float* const y = t.y + t.col;
+  SITU_ROWS(SITU_ZERO)
+  if (t.accumulate) {
+#define SITU_LOAD(c, j) c = load_vector<NV>(row, j, last)
+#define SITU_LOAD_ROW(i)                          \
+  if (MR > i && t.m > i) {                        \
+    const float* row = y + t.rows[i] * t.y_pitch; \
+    SITU_ROW(i, SITU_LOAD)                        \
+  }
+    SITU_ROWS(SITU_LOAD_ROW)
+  }
+
+  const float* const* a = t.a;
+  for (int64_t s = 0; s < t.count; ++s, a += MR) {
+    SITU_ROWS(SITU_POINTER)
+    const int64_t length = t.segments[s].length, a_step = t.a_step, b_step = t.b_step;
+    const float* b = t.b + t.segments[s].row * b_step;
+    for (int64_t k = 0, ka = 0; k < length; ++k, ka += a_step, b += b_step) {
+      const auto load_b = [&](int j) HWY_ATTR {
+        if constexpr (EDGE)
+          if (j + 1 == NV) return load_part(b + j * width, last);
+        return hn::LoadU(d, b + j * width);
+      };
+      const Floats b0 = load_b(0);
+      const Floats b1 = load_b(NV > 1 ? 1 : 0);
+      const Floats b2 = load_b(NV > 2 ? 2 : 0);
+      const Floats b3 = load_b(NV > 3 ? 3 : 0);
+      SITU_ROWS(SITU_MULADD)
+    }
+  }
+
+  const int words = t.epilogue ? t.epilogue->count : 0;
+  for (int e = 0; e < words; ++e) {
+    const TileEpilogue::Word& word = t.epilogue->words[static_cast<size_t>(e)];
+    const float* operand = word.operand + t.col;
+    switch (word.kind) {
+      case ops::Epilogue::bias: {
+        const Floats b0 = load_vector<NV>(operand, 0, last);
+        const Floats b1 = NV > 1 ? load_vector<NV>(operand, NV > 1 ? 1 : 0, last) : b0;
+        const Floats b2 = NV > 2 ? load_vector<NV>(operand, NV > 2 ? 2 : 0, last) : b0;
+        const Floats b3 = NV > 3 ? load_vector<NV>(operand, NV > 3 ? 3 : 0, last) : b0;
+#define SITU_BIAS(c, j) c = hn::Add(c, b##j)
+#define SITU_BIAS_ROW(i) SITU_ROW(i, SITU_BIAS)
+        SITU_ROWS(SITU_BIAS_ROW)
+        break;
+      }
+      case ops::Epilogue::relu: {
+#define SITU_RELU(c, j) c = relu_of(c)
+#define SITU_RELU_ROW(i) SITU_ROW(i, SITU_RELU)
+        SITU_ROWS(SITU_RELU_ROW)
+        break;
+      }
+      case ops::Epilogue::relu6: {
+#define SITU_RELU6(c, j) c = relu6_of(c)
+#define SITU_RELU6_ROW(i) SITU_ROW(i, SITU_RELU6)
+        SITU_ROWS(SITU_RELU6_ROW)
+        break;
+      }
+      case ops::Epilogue::residual: {
+#define SITU_RESIDUAL(c, j) c = hn::Add(c, load_vector<NV>(row, j, last))
+#define SITU_RESIDUAL_ROW(i)                             \
+  if (MR > i && t.m > i) {                               \
+    const float* row = operand + t.rows[i] * word.pitch; \
+    SITU_ROW(i, SITU_RESIDUAL)                           \
+  }
+        SITU_ROWS(SITU_RESIDUAL_ROW)
+        break;
+      }
+      case ops::Epilogue::mask: {
+#define SITU_MASK(c, j) c = hn::IfThenElseZero(hn::Gt(load_vector<NV>(row, j, last), zeros()), c)
+#define SITU_MASK_ROW(i)                                 \
+  if (MR > i && t.m > i) {                               \
+    const float* row = operand + t.rows[i] * word.pitch; \
+    SITU_ROW(i, SITU_MASK)                               \
+  }
+        SITU_ROWS(SITU_MASK_ROW)
+        break;
+      }
+    }
+  }
+
+#define SITU_STORE(c, j) store_vector<NV>(c, row, j, last)
+#define SITU_STORE_ROW(i)                   \
+  if (MR > i && t.m > i) {                  \
+    float* row = y + t.rows[i] * t.y_pitch; \
+    SITU_ROW(i, SITU_STORE)                 \
+  }
+  SITU_ROWS(SITU_STORE_ROW)
+}
+
+template <int MR, bool EDGE>
+TileFunction by_vectors(int64_t nv) {
+  if (nv == 1) return run_tile<MR, 1, EDGE>;
+  if (nv == 2) return run_tile<MR, 2, EDGE>;
+  if (nv == 3) return run_tile<MR, 3, EDGE>;
+  if constexpr (MR <= 6)
+    if (nv == 4) return run_tile<MR, 4, EDGE>;
+  return nullptr;
+}
+
+TileFunction tile_for(int64_t mr, int64_t nv, bool edge) {
+  if (mr == 6) return edge ? by_vectors<6, true>(nv) : by_vectors<6, false>(nv);
+  if (mr == 8) return edge ? by_vectors<8, true>(nv) : by_vectors<8, false>(nv);
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace situ::cpu {
+HWY_EXPORT(tile_for);
+
+TileFunction tile_function(int64_t mr, int64_t nv, bool edge) {
+  TileFunction function = HWY_DYNAMIC_DISPATCH(tile_for)(mr, nv, edge);
+  SITU_ASSERT(function, "no tile of {} rows and {} vectors", mr, nv);
+  return function;
+}
+
+int64_t panel_width(const device::Tuning& tuning) {
+  const int64_t width = tuning.get("simd.lanes", 8);
+  return width * std::clamp<int64_t>(tuning.get("gemm.TN", 2 * width) / width, 1, kMaxTileVectors);
+}
+
+TileShape tile_shape(int64_t n, const device::Tuning& tuning) {
+  TileShape shape;
+  shape.nv = ceil_div(n, tuning.get("simd.lanes", 8));
+  shape.mr = tuning.get(shape.nv == 1 ? "gemm.MR1" : "gemm.MR", shape.nv == 1 ? 8 : 6) <= 6 ? 6 : 8;
+  if (shape.nv == kMaxTileVectors) shape.mr = 6;  // eight rows would not fit any register file
+  return shape;
+}
+
+TileEpilogue bind_epilogue(const Call& call, int first) {
+  TileEpilogue epilogue;
+  for (ops::Epilogue kind : ops::epilogue_of(call.attrs)) {
+    SITU_ASSERT(epilogue.count < kMaxEpilogue, "an epilogue has at most {} words", kMaxEpilogue);
+    TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(epilogue.count++)];
+    word.kind = kind;
+    if (!ops::takes_operand(kind)) continue;
+    const Operand& operand = call.in[static_cast<size_t>(first++)];
+    word.operand = operand.f32();
+    word.pitch = operand.pitch;
+  }
+  return epilogue;
+}
+
+}  // namespace situ::cpu
+#endif

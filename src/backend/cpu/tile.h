@@ -1,0 +1,65 @@
+// tile.h -- the register tile under matmul and all convolutions: MR x NV vectors of the result, from segments.
+//
+//     y[rows[i]][col + j] = epilogue( sum over segments s, k < s.length:  a[s][i][k * a_step] * b[(s.row + k) * b_step
+//     + j] )
+//
+// A row of a is a pointer per segment, so the same tile serves a matrix (one segment), its transpose (a_step = pitch),
+// and a convolution (a segment per kernel row or tap; a pixel outside the image points at zeros). b is a packed panel
+// (b_step = its width) or a matrix in place (b_step = its pitch).
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "backend/cpu/kernel.h"
+#include "ops/epilogue.h"
+
+namespace situ::cpu {
+
+inline constexpr int kMaxTileRows = 8;
+inline constexpr int kMaxTileVectors = 4;
+inline constexpr int kMaxEpilogue = 8;
+
+struct TileEpilogue {
+  struct Word {
+    ops::Epilogue kind;
+    const float* operand = nullptr;  // bias: [N]; residual and mask: like y
+    int64_t pitch = 0;
+  };
+  int count = 0;
+  std::array<Word, kMaxEpilogue> words;
+};
+// The epilogue of a launch whose operands start at call.in[first].
+TileEpilogue bind_epilogue(const Call& call, int first);
+
+struct TileSegment {
+  int64_t row = 0;  // of b
+  int64_t length = 0;
+};
+
+struct Tile {
+  const float* const* a = nullptr;  // [segments][MR]; rows beyond m repeat a valid pointer
+  const TileSegment* segments = nullptr;
+  int64_t count = 0;  // of segments
+  const float* b = nullptr;
+  int64_t a_step = 1, b_step = 0;
+  float* y = nullptr;  // of the whole result
+  int64_t y_pitch = 0;
+  const int64_t* rows = nullptr;  // MR row numbers of y and of epilogue operands
+  int64_t col = 0;
+  int64_t m = 0, n = 0;     // rows and columns that exist; lanes * (NV - 1) < n <= lanes * NV
+  bool accumulate = false;  // start from what y holds
+  const TileEpilogue* epilogue = nullptr;
+};
+using TileFunction = void (*)(const Tile&);
+
+// edge: columns beyond n must not be read from b (b in place); panels are padded and need none.
+TileFunction tile_function(int64_t mr, int64_t nv, bool edge);
+
+// The tile for n columns: a single vector takes more rows, or the latency of its few sums would show.
+struct TileShape {
+  int64_t mr = 6, nv = 1;
+};
+TileShape tile_shape(int64_t n, const device::Tuning& tuning);
+int64_t panel_width(const device::Tuning& tuning);  // TN: floats, a multiple of the vector length, at most four vectors
+
+}  // namespace situ::cpu

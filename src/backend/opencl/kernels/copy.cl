@@ -1,0 +1,37 @@
+// copy.cl -- y = x with any pitch on both sides, and y = x with its axes in another order. Moves 32-bit words.
+//
+//   copy       y[r, c] = x[r, c]; a work-item copies `chunk` vectors of one row
+//   transpose  y is walked in blocks of SIDE x SIDE over its last axis (x strides there by x_last) and over the axis
+//              that is x's last (y strides there by y_last), so both sides touch whole cache lines; the other axes are in
+//              `table`: extents[outer], y strides[outer], x strides[outer]
+#include "common.clh"
+
+#ifndef SIDE
+#define SIDE 8  // of the square block a work-item transposes
+#endif
+
+__kernel GROUP void copy(TENSOR(const int, x), TENSOR(int, y), int rows, int cols, int chunk) {
+  const int row = get_global_id(1), from = (int)get_global_id(0) * chunk * VW, to = min(cols, from + chunk * VW);
+  if (row >= rows) return;
+  __global const int* in = START(x) + row * x_pitch;
+  __global int* out = START(y) + row * y_pitch;
+  int c = from;
+  for (; c + VW <= to; c += VW) STORE(LOAD(in + c), out + c);
+  for (; c < to; ++c) out[c] = in[c];
+}
+
+__kernel GROUP void transpose(TENSOR(const int, x), TENSOR(int, y), __global const int* table, int outer, int cols,
+                              int x_last, int others, int y_last) {
+  const int c0 = (int)get_global_id(0) * SIDE, o0 = (int)get_global_id(1) * SIDE;
+  if (c0 >= cols || o0 >= others) return;
+  __global const int* in = START(x);
+  __global int* out = START(y);
+  for (int a = outer - 1, rest = get_global_id(2); a >= 0; --a) {
+    const int i = rest % table[a];
+    rest /= table[a];
+    out += i * table[outer + a];
+    in += i * table[2 * outer + a];
+  }
+  for (int o = o0; o < min(others, o0 + SIDE); ++o)
+    for (int c = c0; c < min(cols, c0 + SIDE); ++c) out[o * y_last + c] = in[c * x_last + o];
+}

@@ -1,0 +1,63 @@
+// copy.cpp -- copy between any pitches, and transpose.
+#include "backend/opencl/kernels/axes.h"
+
+namespace situ::opencl::kernels {
+namespace {
+
+Call bind_copy(const LaunchSpec& launch, const Target& target) {
+  const TensorArg &x = launch.in[0], &y = launch.out[0];
+  const bool one_row = x.dense() && y.dense();
+  const int64_t rows = one_row ? 1 : x.rows(), cols = one_row ? x.count() : x.cols();
+  const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
+  Call call = make_call("copy.cl", "copy");
+  call.define("VW", vw);
+  add_tensors(call, {x, y});
+  add_ints(call, {rows, cols, chunk});
+  return set_grid(call, ceil_div(ceil_div(cols, vw), chunk), rows, 1, one_row ? tuned(target, "vector.WX") : 1);
+}
+
+// Axes of y with the strides of y and x, innermost last.
+std::vector<Axis> transposed_axes(const LaunchSpec& launch) {
+  const TensorArg &x = launch.in[0], &y = launch.out[0];
+  const ir::Ints& perm = launch.node.attrs.ints("perm");
+  std::vector<Axis> axes;
+  for (int i = 0; i < y.shape().rank(); ++i) {
+    const int from = static_cast<int>(perm[static_cast<size_t>(i)]);
+    axes.push_back({y.shape()[i], {stride_of(y, i, y.shape().rank()), stride_of(x, from, x.shape().rank())}});
+  }
+  return axes;
+}
+
+// Blocks over y's last axis and x's last axis; if that is the same one, or of extent 1, rows of one element are left.
+Call bind_transpose(const LaunchSpec& launch, const Target& target) {
+  std::vector<Axis> axes = merged(transposed_axes(launch), 2);
+  Axis cols{1, {1, 0}}, others{1, {0, 1}};
+  const auto take = [&](size_t operand, Axis& into) {
+    for (size_t i = axes.size(); i-- > 0;)
+      if (axes[i].strides[operand] == 1) {
+        into = axes[i];
+        axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i));
+        return;
+      }
+  };
+  take(0, cols);
+  take(1, others);
+  int64_t rest = 1;
+  for (const Axis& a : axes) rest *= a.extent;
+  const int64_t side = tuned(target, "copy.SIDE");
+  Call call = make_call("copy.cl", "transpose");
+  call.define("VW", tuned(target, "vector.VW")).define("SIDE", side);
+  add_tensors(call, {launch.in[0], launch.out[0]});
+  call.arg(table_of(axes, 2));
+  add_ints(call, {static_cast<int64_t>(axes.size()), cols.extent, cols.strides[1], others.extent, others.strides[0]});
+  return set_grid(call, ceil_div(cols.extent, side), ceil_div(others.extent, side), rest, tuned(target, "gemm.WX"));
+}
+
+}  // namespace
+
+KernelList copy() {
+  static constexpr Kernel kernels[] = {{"copy", bind_copy}, {"transpose", bind_transpose}};
+  return {kernels, {}};
+}
+
+}  // namespace situ::opencl::kernels

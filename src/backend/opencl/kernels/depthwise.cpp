@@ -1,0 +1,122 @@
+// depthwise.cpp -- the three convolutions with one filter per channel (depthwise.cl).
+#include "backend/opencl/kernels/tile.h"
+
+namespace situ::opencl::kernels {
+namespace {
+
+constexpr int64_t kMostTaps = 8;  // of a row that one work-item of the weight gradient sums side by side
+
+Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t tm) {
+  Call call = make_call("depthwise.cl", kernel);
+  call.define("VW", vector_width(target, launch.node.attrs.ints("window")[2]))
+      .define("TM", tm)
+      .define("MAC_FORM", tuned(target, "gemm.MAC"));
+  define_epilogue(call, launch.node.attrs);
+  add_tensor(call, launch.in[0]);
+  add_tensor(call, launch.in[1]);
+  add_tensor(call, launch.out[0]);
+  for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
+  add_ints(call, launch.node.attrs.ints("window"));
+  return call;
+}
+
+int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
+  const int64_t c = launch.node.attrs.ints("window")[2];
+  return ceil_div(c, vector_width(target, c));
+}
+
+Call bind_forward(const LaunchSpec& launch, const Target& target) {
+  const int64_t tm = tuned(target, "depthwise.TM"), pixels = launch.out[0].rows();
+  Call call = depthwise_call(launch, target, "depthwise", tm);
+  add_ints(call, {pixels, launch.node.attrs.integer("flip")});
+  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), 1, tuned(target, "gemm.WX"),
+                  tuned(target, "gemm.WY"));
+}
+
+Call bind_dx(const LaunchSpec& launch, const Target& target) {
+  const ir::Ints& w = launch.node.attrs.ints("window");
+  const int64_t tm = tuned(target, "depthwise.TM");
+  const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[3], w[8]) * ceil_div(w[4], w[9]);
+  Call call = depthwise_call(launch, target, "depthwise_dx", tm);
+  add_ints(call, {pixels});
+  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), w[8] * w[9], tuned(target, "gemm.WX"),
+                  tuned(target, "gemm.WY"));
+}
+
+Call bind_dw(const LaunchSpec& launch, const Target& target) {
+  const ir::Ints& w = launch.node.attrs.ints("window");
+  const int64_t tm = std::min(w[7], kMostTaps), lines = launch.in[1].shape()[0] * w[3];
+  const int64_t splits = launch.node.attrs.integer("splits");
+  Call call = depthwise_call(launch, target, "depthwise_dw", tm);
+  add_ints(call, {lines, ceil_div(lines, splits)});
+  return set_grid(call, vectors_of(launch, target), w[6] * ceil_div(w[7], tm), splits, tuned(target, "gemm.WX"),
+                  tuned(target, "gemm.WY"));
+}
+
+// --- candidates -----------------------------------------------------------------------------------------------------
+bool is_depthwise(const ir::Attrs& attrs, int64_t c, int64_t o) {
+  const int64_t groups = attrs.integer("groups", 1);
+  return groups > 1 && c == groups && o == groups;
+}
+bool forward_accepts(const ops::OpView& v, const Target&) {
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
+}
+bool dx_accepts(const ops::OpView& v, const Target&) {
+  return v.in(1).shape[2] == 1 && is_depthwise(v.attrs, v.attrs.integer("groups", 1), v.in(0).shape[3]);
+}
+bool dw_accepts(const ops::OpView& v, const Target&) {
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
+}
+double seconds(const ops::OpView& v, const Target&) {
+  return ops::cost_of(v).flops / kNominalFlops * 5 + kNominalLaunch;
+}
+
+ir::Attrs launch_attrs(const Expansion& e, const ir::Ints& window) {
+  return {{"window", window}, {"epilogue", e.attrs().text("epilogue", "")}};
+}
+
+void expand_forward(Expansion& e) {
+  const Shape &x = e.type(e.in(0)).shape, &w = e.type(e.in(1)).shape;
+  const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, {w[0], w[1]});
+  const ir::Ints ints = window_ints(window, x[3], x[3]);
+  e.result(0, e.launch("depthwise", e.inputs(), e.out_type(0), launch_attrs(e, ints).set("flip", int64_t{0})));
+}
+
+void expand_dx(Expansion& e) {
+  const Shape& w = e.type(e.in(1)).shape;
+  const ops::Window window = ops::window_of(e.attrs(), e.attrs().ints("size"), {w[0], w[1]});
+  const ops::WindowAxis &y = window.y, &x = window.x;
+  ir::Ints ints = reversed_window_ints(window, w[3], w[3]);
+  const bool strided = y.stride != 1 || x.stride != 1;
+  if (!strided) {
+    ints[10] = (y.kernel - 1) * y.dilation - y.before;
+    ints[11] = (x.kernel - 1) * x.dilation - x.before;
+  }
+  ir::Attrs attrs = launch_attrs(e, ints).set("flip", int64_t{1});
+  e.result(0, e.launch(strided ? "depthwise_dx" : "depthwise", e.inputs(), e.out_type(0), attrs));
+}
+
+void expand_dw(Expansion& e) {
+  const Shape &x = e.type(e.in(0)).shape, &dw = e.out_type(0).shape;
+  const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, e.attrs().ints("kernel"));
+  const int64_t lines = x[0] * window.y.out;
+  const int64_t items = dw[0] * ceil_div(dw[1], kMostTaps) * ceil_div(x[3], vector_width(e.target(), x[3]));
+  const int64_t splits = std::clamp<int64_t>(ceil_div(tuned(e.target(), "gemm.ITEMS"), items), 1, lines);
+  const Type part = splits > 1 ? f32({splits, dw[0], dw[1], dw[2], dw[3]}) : e.out_type(0);
+  const ir::Value sums =
+      e.launch("depthwise_dw", e.inputs(), part, {{"window", window_ints(window, x[3], x[3])}, {"splits", splits}});
+  e.result(0, splits > 1 ? e.launch("sum_splits", {sums}, e.out_type(0)) : sums);
+}
+
+}  // namespace
+
+KernelList depthwise() {
+  static constexpr Kernel kernels[] = {
+      {"depthwise", bind_forward}, {"depthwise_dx", bind_dx}, {"depthwise_dw", bind_dw}};
+  static constexpr device::Candidate candidates[] = {{"conv2d", "depthwise", forward_accepts, seconds, expand_forward},
+                                                     {"conv2d_dx", "depthwise", dx_accepts, seconds, expand_dx},
+                                                     {"conv2d_dw", "depthwise", dw_accepts, seconds, expand_dw}};
+  return {kernels, candidates};
+}
+
+}  // namespace situ::opencl::kernels

@@ -1,0 +1,67 @@
+// gemm.cl -- y = epilogue(a' b'), the register-tiled matrix product.
+//
+//   y[m, n] = sum_k a[m, k] * b[k, n]           TA: a is stored [K, M], otherwise [M, K]
+//
+//   B in panels [N / TN][K][TN]: b_step = TN, b_panel = K * TN, last = any;  in place: b_step = pitch, b_panel = TN,
+//   last = N - VW (tile.clh). Work-item (x, panel, split): `tiles` tiles of TM rows one below the other, so that the
+//   panel stays in the cache. Split-K: split s sums k from s * k_split on and writes y[s, m, n]; sum_splits adds them.
+#include "tile.clh"
+
+#ifndef TA
+#define TA 0  // 1: a is transposed in memory
+#endif
+
+// One row of the product's inner loop: a[i] = a'[m0 + i, k].
+static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch, int m0, int m, __global const float* b,
+                            int b_step, const int at[NV], int k0, int k1) {
+#if TA
+  a += k0 * a_pitch;
+  int column[TM];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) column[i] = min(m0 + i, m - 1);
+#else
+  __global const float* p[TM];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) p[i] = a + min(m0 + i, m - 1) * a_pitch;
+#endif
+  for (int k = k0; k < k1; ++k) {
+    fv bv[NV];
+    float av[TM];
+    tile_load(bv, b, at);
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+#if TA
+      av[i] = a[column[i]];
+#else
+      av[i] = p[i][k];
+#endif
+    }
+    tile_step(acc, av, bv);
+    b += b_step;
+#if TA
+    a += a_pitch;
+#endif
+  }
+}
+
+__kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, int m, int n,
+                         int k, int b_step, int b_panel, int last, int k_split, int tiles) {
+  const int panel = get_global_id(1), split = get_global_id(2), c0 = panel * TN;
+  if (c0 >= n) return;
+  const Extra extras[4] = EPILOGUE_EXTRAS;
+  const int k0 = split * k_split, k1 = min(k, k0 + k_split);
+  __global const float* b_start = START(b) + panel * b_panel + k0 * b_step;
+  int at[NV];
+  place_vectors(at, c0, last);
+  for (int t = 0; t < tiles; ++t) {
+    const int m0 = ((int)get_global_id(0) * tiles + t) * TM;
+    if (m0 >= m) return;
+    fv acc[TM][NV];
+    tile_clear(acc);
+    multiply(acc, START(a), a_pitch, m0, m, b_start, b_step, at, k0, k1);
+    int row[TM];
+#pragma unroll
+    for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? split * m + m0 + i : -1;
+    tile_store(acc, START(y), y_pitch, row, 0, c0, n, at, extras);
+  }
+}

@@ -1,0 +1,64 @@
+// gemm.cpp -- matmul by the register-tiled product of gemm.cl.
+//
+// Four ways: B in panels or in place, K whole or split over the grid. In place needs rows of B at least a vector long
+// and not transposed; a split pays where the result is small and K long, as in weight gradients.
+#include "backend/opencl/kernels/tile.h"
+
+namespace situ::opencl::kernels {
+namespace {
+
+Call bind_gemm(const LaunchSpec& launch, const Target& target) {
+  const ir::Attrs& attrs = launch.node.attrs;
+  const TensorArg &a = launch.in[0], &b = launch.in[1], &y = launch.out[0];
+  const bool ta = attrs.flag("ta"), packed = attrs.flag("packed");
+  const int64_t m = ta ? a.cols() : a.rows(), n = y.cols(), k = ta ? a.rows() : a.cols();
+  const int64_t splits = attrs.integer("splits");
+  const Tile tile = gemm_tile(target, attrs.integer("nv"));
+  SITU_ASSERT(splits == 1 || y.dense(), "partial sums are dense");
+  int_of(splits * m * n);
+
+  Call call = make_call("gemm.cl", "gemm");
+  define_tile(call, target, tile);
+  call.define("TA", ta);
+  define_epilogue(call, attrs);
+  for (const TensorArg* t : {&a, &b, &y}) add_tensor(call, *t);
+  for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
+  const int64_t k_split = ceil_div(k, splits), rows = ceil_div(m, tile.tm), panels = ceil_div(n, tile.tn());
+  const int64_t tiles = tiles_per_item(target, rows, panels * splits, tile.tm * tile.tn() * k_split);
+  const int64_t last = packed ? std::numeric_limits<int32_t>::max() : n - tile.vw;
+  add_ints(call, {m, n, k, packed ? tile.tn() : b.pitch, packed ? k * tile.tn() : tile.tn(), last, k_split, tiles});
+  return set_grid(call, ceil_div(rows, tiles), panels, splits, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
+}
+
+Product product_of(const ops::OpView& v) {
+  return kernels::product_of(v.in(0), v.in(1), v.attrs.flag("ta"), v.attrs.flag("tb"));
+}
+template <bool packed, bool split>
+bool accepts(const ops::OpView& v, const Target& target) {
+  return product_accepts(target, product_of(v), {packed, split});
+}
+template <bool packed, bool split>
+double seconds(const ops::OpView& v, const Target& target) {
+  return product_seconds(target, product_of(v), {packed, split});
+}
+template <bool packed, bool split>
+void expand(Expansion& e) {
+  const Product p = product_of(e.view());
+  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split}, e.out_type(0)));
+}
+template <bool packed, bool split>
+constexpr device::Candidate candidate(std::string_view name) {
+  return {"matmul", name, accepts<packed, split>, seconds<packed, split>, expand<packed, split>};
+}
+
+}  // namespace
+
+KernelList gemm() {
+  static constexpr Kernel kernels[] = {{"gemm", bind_gemm}};
+  static constexpr device::Candidate candidates[] = {
+      candidate<true, false>("packed"), candidate<false, false>("in_place"), candidate<true, true>("packed_split"),
+      candidate<false, true>("in_place_split")};
+  return {kernels, candidates};
+}
+
+}  // namespace situ::opencl::kernels

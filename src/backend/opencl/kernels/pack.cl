@@ -1,0 +1,43 @@
+// pack.cl -- the right operand of the GEMM family as panels, zero-padded at the last column.
+//
+//   p[g][N / TN][K][TN]:   p[g, c / TN, k, c % TN] = element (k, c) of group g's matrix
+//
+//   pack_rows   element (k, c) = b[k, g * N + c]                           b of a matmul; w[R, S, C/g, O], k = (r, s, c)
+//   pack_cols   element (k, c) = w[(taps - 1 - t) * N + c, g * KT + o]     k = t * KT + o: the data gradient's matrix,
+//               taps in reverse, C and O exchanged; with one tap it is a transposed b of a matmul
+// Work-item (x, panel): rows k from x * chunk on.
+#include "common.clh"
+
+#ifndef NV
+#define NV 2  // vectors in a row of a panel
+#endif
+#define TN (NV * VW)
+
+__kernel GROUP void pack_rows(TENSOR(const float, b), TENSOR(float, p), int n, int k, int panels, int chunk) {
+  const int panel = get_global_id(1), c0 = panel % panels * TN, first = panel / panels * n + c0;
+  const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
+  __global const float* from = START(b) + k0 * b_pitch + first;
+  __global float* to = START(p) + (panel * k + k0) * TN;
+  for (int i = k0; i < k1; ++i) {
+    if (c0 + TN <= n) {
+#pragma unroll
+      for (int j = 0; j < NV; ++j) STORE(LOAD(from + j * VW), to + j * VW);
+    } else {
+      for (int j = 0; j < TN; ++j) to[j] = c0 + j < n ? from[j] : 0.0f;
+    }
+    from += b_pitch;
+    to += TN;
+  }
+}
+
+__kernel GROUP void pack_cols(TENSOR(const float, w), TENSOR(float, p), int n, int kt, int taps, int panels, int chunk) {
+  const int panel = get_global_id(1), c0 = panel % panels * TN, first = panel / panels * kt, k = taps * kt;
+  const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
+  __global float* to = START(p) + (panel * k + k0) * TN;
+  for (int i = k0; i < k1; ++i) {
+    const int tap = i / kt, o = i - tap * kt;
+    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first + o;
+    for (int j = 0; j < TN; ++j) to[j] = c0 + j < n ? from[j * w_pitch] : 0.0f;
+    to += TN;
+  }
+}

@@ -1,0 +1,98 @@
+// softmax.cl -- softmax along the last axis and its gradient, cross entropy with its gradient, accuracy. A row each.
+//
+//   softmax       y = exp(x - max x) / sum exp(x - max x)
+//   softmax_grad  dx = y * (dy - sum(y * dy))
+//   softmax_xent  loss = f * (log sum exp(l - max l) + max l - l[label]),  dlogits = f * (softmax(l) - onehot(label)),
+//                 f = weight * scale; f = 0 gives exactly 0. A label that is no class: loss NaN, no one-hot term.
+//   accuracy      weight where the first maximum stands at the label, else 0
+// A work-item owns a row. softmax may overwrite x, softmax_grad y or dy: an element is read before it is written.
+#include "common.clh"
+
+static inline float row_max(__global const float* x, int cols) {
+  fv best = (fv)(-INFINITY);
+  float top = -INFINITY;
+  int c = 0;
+  for (; c + VW <= cols; c += VW) best = max_of(best, LOAD(x + c));
+  for (; c < cols; ++c) top = top > x[c] ? top : x[c];
+  const float other = max_of_lanes(best);
+  return top > other ? top : other;
+}
+
+// y = exp(x - top); returns the sum.
+static inline float exp_row(__global const float* x, __global float* y, int cols, float top) {
+  fv sum = (fv)(0.0f);
+  float rest = 0.0f;
+  int c = 0;
+  for (; c + VW <= cols; c += VW) {
+    const fv e = exp(LOAD(x + c) - (fv)(top));
+    sum += e;
+    STORE(e, y + c);
+  }
+  for (; c < cols; ++c) {
+    const float e = exp(x[c] - top);
+    rest += e;
+    y[c] = e;
+  }
+  return sum_of_lanes(sum) + rest;
+}
+
+static inline void scale_row(__global float* y, int cols, float factor) {
+  int c = 0;
+  for (; c + VW <= cols; c += VW) STORE(LOAD(y + c) * (fv)(factor), y + c);
+  for (; c < cols; ++c) y[c] *= factor;
+}
+
+__kernel GROUP void softmax(TENSOR(const float, x), TENSOR(float, y), int rows, int cols) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global const float* in = START(x) + row * x_pitch;
+  __global float* out = START(y) + row * y_pitch;
+  const float sum = exp_row(in, out, cols, row_max(in, cols));
+  scale_row(out, cols, 1.0f / sum);
+}
+
+__kernel GROUP void softmax_grad(TENSOR(const float, y), TENSOR(const float, dy), TENSOR(float, dx), int rows, int cols) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global const float *in = START(y) + row * y_pitch, *din = START(dy) + row * dy_pitch;
+  __global float* out = START(dx) + row * dx_pitch;
+  fv sums = (fv)(0.0f);
+  float rest = 0.0f;
+  int c = 0;
+  for (; c + VW <= cols; c += VW) sums += LOAD(in + c) * LOAD(din + c);
+  for (; c < cols; ++c) rest += in[c] * din[c];
+  const float dot_product = sum_of_lanes(sums) + rest;
+  for (c = 0; c + VW <= cols; c += VW) STORE(LOAD(in + c) * (LOAD(din + c) - (fv)(dot_product)), out + c);
+  for (; c < cols; ++c) out[c] = in[c] * (din[c] - dot_product);
+}
+
+__kernel GROUP void softmax_xent(TENSOR(const float, logits), TENSOR(const int, labels), TENSOR(const float, weight),
+                                 TENSOR(const float, scale), TENSOR(float, loss), TENSOR(float, dlogits), int rows,
+                                 int cols) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global const float* in = START(logits) + row * logits_pitch;
+  __global float* out = START(dlogits) + row * dlogits_pitch;
+  const float factor = START(weight)[row] * START(scale)[0];
+  if (factor == 0.0f) {
+    START(loss)[row] = 0.0f;
+    for (int c = 0; c < cols; ++c) out[c] = 0.0f;
+    return;
+  }
+  const int label = START(labels)[row], known = label >= 0 && label < cols;
+  const float top = row_max(in, cols), sum = exp_row(in, out, cols, top);
+  START(loss)[row] = known ? factor * (log(sum) + (top - in[label])) : NAN;
+  scale_row(out, cols, factor / sum);
+  if (known) out[label] -= factor;
+}
+
+__kernel GROUP void accuracy(TENSOR(const float, logits), TENSOR(const int, labels), TENSOR(const float, weight),
+                             TENSOR(float, y), int rows, int cols) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global const float* in = START(logits) + row * logits_pitch;
+  int best = 0;
+  for (int c = 1; c < cols; ++c)
+    if (in[c] > in[best]) best = c;
+  START(y)[row] = best == START(labels)[row] ? START(weight)[row] : 0.0f;
+}

@@ -1,0 +1,68 @@
+// memory.cpp -- allocation against the target's limits, and zero-filling.
+#include "backend/opencl/memory.h"
+
+#include <numeric>
+
+#include "base/error.h"
+
+namespace situ::opencl {
+namespace {
+
+std::string mib(int64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+// OpenCL fills by whole patterns, and kernels may load a vector past the last element.
+int64_t padded(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), 128); }
+
+void need_room(const Runtime& run, const std::vector<int64_t>& slabs) {
+  const device::Target& target = run.target;
+  for (int64_t bytes : slabs)
+    if (padded(bytes) > target.max_slab)
+      fail_environment(
+          "an allocation of {} is more than '{}' allows at once ({}): use a smaller batch or another device",
+          mib(bytes), target.name, mib(target.max_slab));
+  const int64_t needed = std::accumulate(slabs.begin(), slabs.end(), int64_t{0});
+  if (needed > target.memory - run.allocated)
+    fail_environment("{} are needed but '{}' has {}{}: use a smaller batch or another device", mib(needed), target.name,
+                     mib(target.memory),
+                     run.allocated > 0 ? fmt::format(" of which {} are in use", mib(run.allocated)) : "");
+}
+
+}  // namespace
+
+Slabs::Slabs(Runtime& run, const std::vector<int64_t>& slab_bytes) : run_(run) {
+  need_room(run, slab_bytes);
+  for (int64_t bytes : slab_bytes) create(padded(bytes));
+  check("clFinish", run.cl.clFinish(run.queue));  // memory that is not there shows here, not in the first step
+  for (int64_t bytes : bytes_) run.allocated += bytes;
+}
+
+Slabs::~Slabs() {
+  for (int64_t bytes : bytes_) run_.allocated -= bytes;
+}
+
+void Slabs::create(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  cl_int code = CL_SUCCESS;
+  const char* call = "clCreateBuffer";
+  Handle<cl_mem> buffer(
+      run_.cl.clCreateBuffer(run_.context.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &code),
+      run_.cl.clReleaseMemObject);
+  if (code == CL_SUCCESS) {
+    const cl_uint4 zero{};
+    call = "clEnqueueFillBuffer";
+    code = run_.cl.clEnqueueFillBuffer(run_.queue, buffer.get(), &zero, sizeof(zero), 0, size, 0, nullptr, nullptr);
+  }
+  if (code != CL_SUCCESS)
+    fail_environment("{} cannot be allocated on '{}' ({}: {}): use a smaller batch, free memory or use another device",
+                     mib(bytes), run_.target.name, call, code_name(code));
+  buffers_.push_back(std::move(buffer));
+  bytes_.push_back(bytes);
+}
+
+void Slabs::check_range(int slab, int64_t offset, int64_t bytes) const {
+  SITU_ASSERT(slab >= 0 && static_cast<size_t>(slab) < buffers_.size(), "slab {} of {}", slab, buffers_.size());
+  SITU_ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= bytes_[static_cast<size_t>(slab)],
+              "bytes {} to {} of a slab of {}", offset, offset + bytes, bytes_[static_cast<size_t>(slab)]);
+}
+
+}  // namespace situ::opencl

@@ -1,0 +1,144 @@
+// device.cpp -- launches are calls of OpDef::reference on dense copies of their operands, so that pitched views need no
+// care in the references.
+#include "backend/ref/device.h"
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "ops/op.h"
+
+namespace situ::ref {
+namespace {
+
+using device::LaunchSpec;
+using device::TensorArg;
+
+struct Slabs : device::Storage {
+  std::vector<std::vector<double>> data;
+  double* at(const TensorArg& t) { return data[static_cast<size_t>(t.slab)].data() + t.offset / 8; }
+};
+
+void gather(const double* from, const TensorArg& t, double* to) {
+  for (int64_t r = 0; r < t.rows(); ++r)
+    std::memcpy(to + r * t.cols(), from + r * t.pitch, static_cast<size_t>(t.cols()) * 8);
+}
+void scatter(const double* from, const TensorArg& t, double* to) {
+  for (int64_t r = 0; r < t.rows(); ++r)
+    std::memcpy(to + r * t.pitch, from + r * t.cols(), static_cast<size_t>(t.cols()) * 8);
+}
+
+class Launches : public device::Executable {
+ public:
+  Launches(std::span<const LaunchSpec> list, Slabs& slabs, device::Counters& counters, device::Timeline& timeline,
+           const bool& profiling)
+      : list_(list.begin(), list.end()),
+        slabs_(slabs),
+        counters_(counters),
+        timeline_(timeline),
+        profiling_(profiling) {
+    for (const LaunchSpec& launch : list_) {
+      std::vector<std::vector<double>> buffers;
+      for (const TensorArg& t : launch.in) buffers.emplace_back(static_cast<size_t>(t.count()));
+      for (const TensorArg& t : launch.out) buffers.emplace_back(static_cast<size_t>(t.count()));
+      buffers_.push_back(std::move(buffers));
+    }
+  }
+  void enqueue() override { enqueue(0, launches()); }
+  void enqueue(int first, int count) override {
+    for (int i = first; i < first + count; ++i) run(i);
+  }
+  int launches() const override { return static_cast<int>(list_.size()); }
+
+ private:
+  void run(int index) {
+    const double start = now();
+    const LaunchSpec& launch = list_[static_cast<size_t>(index)];
+    std::vector<ops::RefTensor> tensors;
+    auto& buffers = buffers_[static_cast<size_t>(index)];
+    for (const TensorArg& t : launch.in) {
+      double* buffer = buffers[tensors.size()].data();
+      gather(slabs_.at(t), t, buffer);
+      tensors.push_back({t.type, buffer});
+    }
+    for (const TensorArg& t : launch.out) tensors.push_back({t.type, buffers[tensors.size()].data()});
+    const std::span<const ops::RefTensor> all(tensors);
+    const size_t inputs = launch.in.size();
+    ops::get(launch.node.op).reference({launch.node.attrs, all.subspan(0, inputs), all.subspan(inputs)});
+    for (size_t i = 0; i < launch.out.size(); ++i)
+      scatter(all[inputs + i].data, launch.out[i], slabs_.at(launch.out[i]));
+    ++counters_.launches;
+    if (profiling_) timeline_.events.push_back({device::EventKind::kernel, index, start, now()});
+  }
+
+  std::vector<LaunchSpec> list_;
+  std::vector<std::vector<std::vector<double>>> buffers_;
+  Slabs& slabs_;
+  device::Counters& counters_;
+  device::Timeline& timeline_;
+  const bool& profiling_;
+};
+
+class RefDevice : public device::Device {
+ public:
+  RefDevice() {
+    target_.backend = target_.name = "ref";
+    target_.element_bytes = 8;
+  }
+  const device::Target& target() const override { return target_; }
+  bool has_kernel(std::string_view kernel) const override {
+    const ops::OpDef* op = ops::find(kernel);
+    return op && !op->view;
+  }
+  std::vector<device::CandidateList> candidates() const override { return {}; }
+
+  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes) override {
+    auto slabs = std::make_unique<Slabs>();
+    for (int64_t bytes : slab_bytes) slabs->data.emplace_back(static_cast<size_t>(ceil_div(bytes, 8)));
+    return slabs;
+  }
+  std::unique_ptr<device::Executable> bind(std::span<const LaunchSpec> launches, device::Storage& storage) override {
+    return std::make_unique<Launches>(launches, static_cast<Slabs&>(storage), counters_, timeline_, profiling_);
+  }
+  void write(device::Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) override {
+    const double start = now();
+    std::memcpy(address(storage, slab, offset), data, static_cast<size_t>(bytes));
+    ++counters_.writes;
+    counters_.bytes_in += bytes;
+    if (profiling_) timeline_.events.push_back({device::EventKind::write, -1, start, now()});
+  }
+  void read(device::Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) override {
+    const double start = now();
+    std::memcpy(data, address(storage, slab, offset), static_cast<size_t>(bytes));
+    ++counters_.reads;
+    ++counters_.waits;
+    counters_.bytes_out += bytes;
+    if (profiling_) timeline_.events.push_back({device::EventKind::read, -1, start, now()});
+  }
+  device::Ticket submit() override { return 0; }
+  void wait(device::Ticket) override {}
+  void finish() override { ++counters_.waits; }
+  const device::Counters& counters() const override { return counters_; }
+  void start_profile() override {
+    timeline_ = {};
+    profiling_ = true;
+  }
+  device::Timeline stop_profile() override {
+    profiling_ = false;
+    return std::move(timeline_);
+  }
+
+ private:
+  static std::byte* address(device::Storage& storage, int slab, int64_t offset) {
+    return reinterpret_cast<std::byte*>(static_cast<Slabs&>(storage).data[static_cast<size_t>(slab)].data()) + offset;
+  }
+  device::Target target_;
+  device::Counters counters_;
+  device::Timeline timeline_;
+  bool profiling_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<device::Device> make_device() { return std::make_unique<RefDevice>(); }
+
+}  // namespace situ::ref

@@ -1,0 +1,8 @@
+// process.h -- what this process uses: resident memory now and at its peak, in bytes (0 where the system does not say).
+#pragma once
+#include <cstdint>
+
+namespace situ {
+int64_t resident_bytes();
+int64_t peak_resident_bytes();
+}  // namespace situ

@@ -1,0 +1,79 @@
+// device.h -- the device border, the only virtual interface in situ.
+//
+// A Device compiles launches and owns memory; nothing in it knows about models or training. Storage is a set of slabs,
+// an Executable a bound launch list that is replayed. Work is queued in order. `enqueue` and `write` do not wait;
+// `read`, `wait` and `finish` do, and count as host waits.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/candidate.h"
+#include "device/launch.h"
+#include "device/target.h"
+
+namespace situ::device {
+
+// What really crossed and happened, counted where it happens; compared with the ledger's prediction.
+struct Counters {
+  int64_t launches = 0, waits = 0, writes = 0, reads = 0, bytes_in = 0, bytes_out = 0;
+};
+
+enum class EventKind { kernel, write, read };
+struct Event {
+  EventKind kind = EventKind::kernel;
+  int launch = -1;            // index in the executable's launch list
+  double start = 0, end = 0;  // seconds on the device's clock: the work running
+};
+struct Timeline {
+  std::vector<Event> events;  // in order of start
+  double blocked = 0;         // seconds the host spent blocked in read, wait, finish
+};
+
+class Storage {
+ public:
+  virtual ~Storage() = default;
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual void enqueue() = 0;                      // the whole list; allocates nothing in situ's own code
+  virtual void enqueue(int first, int count) = 0;  // a part of it, for the naive residency
+  virtual int launches() const = 0;
+};
+
+using Ticket = int64_t;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Target& target() const = 0;
+  virtual bool has_kernel(std::string_view kernel) const = 0;
+  virtual std::vector<CandidateList> candidates() const = 0;
+
+  virtual std::unique_ptr<Storage> allocate(const std::vector<int64_t>& slab_bytes) = 0;  // zero-filled
+  virtual std::unique_ptr<Executable> bind(std::span<const LaunchSpec> launches, Storage& storage) = 0;
+
+  // `data` stays untouched until the ticket of the step it belongs to has been waited for.
+  virtual void write(Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) = 0;
+  virtual void read(Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) = 0;
+  virtual Ticket submit() = 0;           // ends a step: flushes, and names everything queued so far
+  virtual void wait(Ticket ticket) = 0;  // back-pressure between steps; no OpenCL wait call
+  virtual void finish() = 0;
+
+  virtual const Counters& counters() const = 0;
+  virtual void start_profile() = 0;
+  virtual Timeline stop_profile() = 0;
+};
+
+struct DeviceOptions {
+  std::string name;          // part of an OpenCL device or platform name; empty: the first GPU, else the first device
+  std::string cache_folder;  // compiled programs; empty: none
+  int threads = 0;           // CPU: 0 = one per core
+  Tuning tuning;             // overrides what devices/*.json says
+};
+
+}  // namespace situ::device

@@ -1,0 +1,67 @@
+#include "model/init.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/philox.h"
+
+namespace situ::model {
+namespace {
+
+// For each element in file order, its index in our order.
+std::vector<int64_t> source_indices(const ir::State& state) {
+  const ir::Ints& factors = state.attrs.ints("factors");
+  const ir::Ints& perm = state.attrs.ints("perm");
+  std::vector<int64_t> strides(factors.size(), 1);
+  for (size_t i = factors.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * factors[i + 1];
+  std::vector<int64_t> indices, position(perm.size(), 0);
+  indices.reserve(static_cast<size_t>(state.type.count()));
+  for (int64_t n = 0; n < state.type.count(); ++n) {
+    int64_t index = 0;
+    for (size_t i = 0; i < perm.size(); ++i) index += position[i] * strides[static_cast<size_t>(perm[i])];
+    indices.push_back(index);
+    for (size_t i = perm.size(); i-- > 0;) {  // count up, last axis fastest
+      if (++position[i] < factors[static_cast<size_t>(perm[i])]) break;
+      position[i] = 0;
+    }
+  }
+  return indices;
+}
+
+}  // namespace
+
+std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
+  const auto count = static_cast<size_t>(state.type.count());
+  const std::string init = state.attrs.text("init", "zeros");
+  if (init == "zeros") return std::vector<float>(count, 0.0f);
+  if (init == "ones") return std::vector<float>(count, 1.0f);
+  SITU_ASSERT(init == "uniform", "unknown initialiser {}", init);
+  const double bound = state.attrs.number("bound");
+  const auto stream = static_cast<uint32_t>(hash_of(state.name));
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    const float u =
+        unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0));
+    values[i] = static_cast<float>((2.0 * u - 1.0) * bound);
+  }
+  return values;
+}
+
+std::vector<int64_t> file_shape(const ir::State& state) { return state.attrs.ints("file", state.type.shape.dims()); }
+
+std::vector<double> to_file_order(const ir::State& state, std::span<const double> values) {
+  std::vector<double> result(values.begin(), values.end());
+  if (!state.attrs.has("perm")) return result;
+  const std::vector<int64_t> from = source_indices(state);
+  for (size_t i = 0; i < from.size(); ++i) result[i] = values[static_cast<size_t>(from[i])];
+  return result;
+}
+
+std::vector<float> from_file_order(const ir::State& state, std::span<const float> values) {
+  std::vector<float> result(values.begin(), values.end());
+  if (!state.attrs.has("perm")) return result;
+  const std::vector<int64_t> to = source_indices(state);
+  for (size_t i = 0; i < to.size(); ++i) result[static_cast<size_t>(to[i])] = values[i];
+  return result;
+}
+
+}  // namespace situ::model

@@ -1,0 +1,21 @@
+// init.h -- how states start, and the order in which files hold them.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace situ::model {
+
+// The starting values of a state, by its attributes; random ones depend on (seed, state name, element) alone.
+std::vector<float> initial_values(const ir::State& state, uint64_t seed);
+
+// PyTorch's shape and order, and back. States without `perm` are held as they are.
+std::vector<int64_t> file_shape(const ir::State& state);
+std::vector<double> to_file_order(const ir::State& state, std::span<const double> values);
+std::vector<float> from_file_order(const ir::State& state, std::span<const float> values);
+
+inline bool has_role(const ir::State& state, std::string_view role) { return state.attrs.text("role", "") == role; }
+
+}  // namespace situ::model

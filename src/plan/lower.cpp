@@ -1,0 +1,134 @@
+// lower.cpp -- graph nodes become launch nodes: for each the candidate with the smallest estimate.
+#include "base/error.h"
+#include "ops/op.h"
+#include "plan/plan.h"
+
+namespace situ::plan {
+namespace {
+
+using device::Candidate;
+using ir::Value;
+
+const Candidate* choose(const device::Device& device, const ops::OpView& view) {
+  const Candidate* best = nullptr;
+  double best_seconds = 0;
+  for (device::CandidateList list : device.candidates())
+    for (const Candidate& candidate : list) {
+      if (candidate.op != view.op) continue;
+      if (candidate.accepts && !candidate.accepts(view, device.target())) continue;
+      const double seconds = candidate.seconds ? candidate.seconds(view, device.target())
+                                               : device::roofline_seconds(ops::cost_of(view), device.target());
+      if (best && seconds >= best_seconds) continue;
+      best = &candidate;
+      best_seconds = seconds;
+    }
+  return best;
+}
+
+void lower_as_is(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node) {
+  rebuild.copy(node);
+  const ops::OpDef* op = ops::find(node.op);
+  if (!op || !op->aliases) return;
+  ir::Ints pairs;
+  const ops::OpView view = ops::view_of(graph, node);
+  for (auto [out, in] : op->aliases(view))
+    if (view.out(out) == view.in(in)) pairs.insert(pairs.end(), {out, in});
+  if (!pairs.empty()) rebuild.to.nodes.back().attrs.set("may_alias", pairs);
+}
+
+// The op's arithmetic is booked on the launch that does it: the first that does not merely rearrange operands.
+void book_flops(ir::Graph& graph, size_t first, double flops) {
+  for (size_t n = first; n < graph.nodes.size(); ++n)
+    if (is_launch(graph.nodes[n]) && !graph.nodes[n].op.starts_with("pack")) {
+      graph.nodes[n].attrs.set("flops", flops);
+      return;
+    }
+}
+
+void expand(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node, const Candidate& candidate,
+            const device::Target& target) {
+  std::vector<Type> types;
+  for (Value v : node.outputs) types.push_back(graph.type(v));
+  const size_t first = rebuild.to.nodes.size();
+  device::Expansion expansion(rebuild.to, node, types, rebuild(node.inputs), target);
+  candidate.expand(expansion);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const Value result = expansion.results()[i];
+    SITU_ASSERT(result != ir::kNoValue && rebuild.to.type(result) == types[i], "candidate {} of {}", candidate.name,
+                node.op);
+    rebuild.map(node.outputs[i], result);
+  }
+  book_flops(rebuild.to, first, ops::cost_of(graph, node).flops);
+}
+
+// Axis extents around `axis`: a concat or split along a middle axis is one along the last axis of [outer, axis *
+// inner].
+struct Around {
+  int64_t outer = 1, inner = 1;
+};
+Around around(const Shape& shape, int axis) {
+  Around result;
+  for (int i = 0; i < axis; ++i) result.outer *= shape[i];
+  for (int i = axis + 1; i < shape.rank(); ++i) result.inner *= shape[i];
+  return result;
+}
+
+Value reshape(ir::Graph& graph, Value v, const Shape& shape) {
+  if (graph.type(v).shape == shape) return v;
+  return graph.append("reshape", {v}, {Type{graph.type(v).dtype, shape}}, {{"shape", shape.dims()}}).outputs[0];
+}
+
+void lower_concat(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node) {
+  const Type& type = graph.type(node.outputs[0]);
+  const int axis = ops::normal_axis(node.attrs.integer("axis"), type.shape.rank());
+  const auto [outer, inner] = around(type.shape, axis);
+  if (outer == 1 || axis == type.shape.rank() - 1) return rebuild.copy(node);
+  ir::Values flat;
+  for (Value v : rebuild(node.inputs))
+    flat.push_back(reshape(rebuild.to, v, Shape{outer, rebuild.to.type(v).shape[axis] * inner}));
+  const Type flat_type{type.dtype, Shape{outer, type.shape[axis] * inner}};
+  const Value joined = rebuild.to.append("concat", flat, {flat_type}, {{"axis", int64_t{1}}}).outputs[0];
+  rebuild.map(node.outputs[0], reshape(rebuild.to, joined, type.shape));
+}
+
+void lower_split(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node) {
+  const Type& type = graph.type(node.inputs[0]);
+  const int axis = ops::normal_axis(node.attrs.integer("axis"), type.shape.rank());
+  const auto [outer, inner] = around(type.shape, axis);
+  if (outer == 1 || axis == type.shape.rank() - 1) return rebuild.copy(node);
+  const Value flat = reshape(rebuild.to, rebuild(node.inputs[0]), Shape{outer, type.shape[axis] * inner});
+  ir::Ints sizes;
+  std::vector<Type> types;
+  for (Value v : node.outputs) {
+    sizes.push_back(graph.type(v).shape[axis] * inner);
+    types.push_back({type.dtype, Shape{outer, sizes.back()}});
+  }
+  const ir::Values parts = rebuild.to.append("split", {flat}, types, {{"axis", int64_t{1}}, {"sizes", sizes}}).outputs;
+  for (size_t i = 0; i < parts.size(); ++i)
+    rebuild.map(node.outputs[i], reshape(rebuild.to, parts[i], graph.type(node.outputs[i]).shape));
+}
+
+}  // namespace
+
+ir::Graph lower(const ir::Graph& graph, const device::Device& device) {
+  ir::Rebuild rebuild(graph);
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op == "concat") {
+      lower_concat(rebuild, graph, node);
+    } else if (node.op == "split") {
+      lower_split(rebuild, graph, node);
+    } else if (!is_launch(node)) {
+      rebuild.copy(node);
+    } else if (const Candidate* candidate = choose(device, ops::view_of(graph, node))) {
+      expand(rebuild, graph, node, *candidate, device.target());
+    } else if (device.has_kernel(node.op)) {
+      lower_as_is(rebuild, graph, node);
+    } else {
+      fail_environment("device {} has no kernel for op `{}`; train on another device (`situ devices` lists them)",
+                       device.target().name, node.op);
+    }
+  }
+  return std::move(rebuild.to);
+}
+
+}  // namespace situ::plan

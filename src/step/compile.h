@@ -1,0 +1,38 @@
+// compile.h -- from programs as written to launches that a device can replay. compile.cpp is the first page to read.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "ir/graph.h"
+#include "plan/plan.h"
+#include "step/memory.h"
+
+namespace situ::step {
+
+struct CompileOptions {
+  bool fuse = true;   // false: one node per op, as written
+  bool hoist = true;  // false: every program computes everything itself
+  // Called with (program, stage, text) after each stage: what `situ dump --after=STAGE` prints.
+  std::function<void(const std::string&, const std::string&, const std::string&)> trace;
+};
+
+struct Program {
+  std::string name;
+  ir::Graph graph;  // launches in order
+  plan::Plan plan;
+  std::vector<device::LaunchSpec> launches;
+};
+
+struct Compiled {
+  std::vector<Program> programs;  // in the order given; `prepare` comes last if anything was hoisted
+  MemoryMap memory{{}, {}};       // what all programs share
+};
+
+Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& device, const CompileOptions& options);
+
+// The launch list with placements, one line each: golden files and `situ dump --after=place`.
+std::string print_launches(const Program& program);
+
+}  // namespace situ::step

@@ -1,0 +1,20 @@
+#include "step/devices.h"
+
+#include "backend/cpu/device.h"
+#include "backend/opencl/device.h"
+#include "backend/ref/device.h"
+#include "base/error.h"
+
+namespace situ::step {
+
+std::unique_ptr<device::Device> open_device(std::string_view spec, device::DeviceOptions options) {
+  const size_t colon = spec.find(':');
+  const std::string_view kind = spec.substr(0, colon);
+  if (colon != std::string_view::npos) options.name = spec.substr(colon + 1);
+  if (kind == "cpu") return cpu::make_device(options);
+  if (kind == "opencl") return opencl::make_device(options);
+  if (kind == "ref") return ref::make_device();
+  fail("there is no device `{}`: use cpu, opencl, opencl:NAME or ref (`situ devices` lists what is here)", spec);
+}
+
+}  // namespace situ::step

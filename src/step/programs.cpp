@@ -1,0 +1,132 @@
+#include "step/programs.h"
+
+#include "base/error.h"
+#include "grad/reverse.h"
+#include "model/init.h"
+
+namespace situ::step {
+namespace {
+
+using ir::Value;
+
+std::vector<int64_t> with_batch(int64_t batch, const Shape& sample) {
+  std::vector<int64_t> dims = sample.dims();
+  dims.insert(dims.begin(), batch);
+  return dims;
+}
+
+// The forward pass with its loss and metrics; what train, micro and evaluate share.
+struct Forward {
+  ir::Graph graph;
+  Value total_loss = ir::kNoValue;
+
+  Forward(const ProgramSpec& spec, const char* name, bool training, const char* metrics) {
+    graph.name = name;
+    const Value x = graph.input("x", f32(Shape(with_batch(spec.batch, spec.model.input))));
+    const Value labels = graph.input("labels", i32({spec.batch}));
+    const Value weight = graph.input("weight", f32({spec.batch}));
+    const Value scale = graph.control("scale");
+    model::Layers layers(graph, training);
+    const Value logits = spec.model.logits(layers, x);
+    const Value loss = ops::emit(graph, "softmax_xent", {logits, labels, weight, scale});
+    const Value correct = ops::emit(graph, "accuracy", {logits, labels, weight});
+    total_loss = ops::emit(graph, "reduce", {loss}, {{"kind", "sum"}, {"axes", ir::Ints{0}}});
+    graph.declare({metrics, f32({4}), {{"role", "metric"}, {"init", "zeros"}}});
+    const Value seen = graph.read(metrics);
+    metrics_value = ops::emit(graph, "metrics", {seen, loss, correct, weight, scale});
+    metrics_state = metrics;
+  }
+  void write_metrics() { graph.write(metrics_state, metrics_value); }
+
+  std::vector<model::Update> gradients() {
+    std::vector<model::Update> result;
+    ir::Values parameters;
+    for (const ir::Node& node : graph.nodes)
+      if (node.op == "read" && model::has_role(*graph.find_state(node.attrs.text("state")), "parameter")) {
+        parameters.push_back(node.outputs[0]);
+        result.push_back({node.attrs.text("state"), ir::kNoValue});
+      }
+    const ir::Values d = grad::gradients(graph, total_loss, parameters);
+    for (size_t i = 0; i < d.size(); ++i) result[i].gradient = d[i];
+    return result;
+  }
+
+ private:
+  Value metrics_value = ir::kNoValue;
+  std::string metrics_state;
+};
+
+std::string accumulator(const std::string& parameter) { return "accum." + parameter; }
+
+ir::State accumulator_state(const ir::State& parameter) {
+  ir::State state{accumulator(parameter.name), parameter.type, {{"role", "accumulator"}, {"init", "zeros"}}};
+  return state;
+}
+
+}  // namespace
+
+ir::Graph train_program(const ProgramSpec& spec) {
+  Forward forward(spec, "train", true, kTrainMetrics);
+  model::append_updates(forward.graph, spec.optimizer, forward.gradients());
+  forward.write_metrics();
+  return std::move(forward.graph);
+}
+
+ir::Graph micro_program(const ProgramSpec& spec) {
+  Forward forward(spec, "micro", true, kTrainMetrics);
+  ir::Graph& graph = forward.graph;
+  const auto gradients = forward.gradients();
+  const Value keep = graph.control("keep");
+  for (const auto& [parameter, gradient] : gradients) {
+    graph.declare(accumulator_state(*graph.find_state(parameter)));
+    const Value sum = graph.read(accumulator(parameter));
+    // select, not a product with 0: what an overflow left behind must not survive into the next step
+    const Value next = ops::emit(graph, "select", {keep, ops::emit(graph, "add", {sum, gradient}), gradient});
+    graph.write(accumulator(parameter), next);
+  }
+  forward.write_metrics();
+  return std::move(graph);
+}
+
+ir::Graph apply_program(const ProgramSpec& spec) {
+  const Forward forward(spec, "apply", true, kTrainMetrics);  // only for its parameters
+  ir::Graph graph;
+  graph.name = "apply";
+  std::vector<model::Update> updates;
+  for (const ir::State& state : forward.graph.states) {
+    if (!model::has_role(state, "parameter")) continue;
+    graph.declare(state);
+    graph.declare(accumulator_state(state));
+    updates.push_back({state.name, graph.read(accumulator(state.name))});
+  }
+  model::append_updates(graph, spec.optimizer, updates);
+  return graph;
+}
+
+ir::Graph evaluate_program(const ProgramSpec& spec) {
+  Forward forward(spec, "evaluate", false, kEvalMetrics);
+  forward.write_metrics();
+  return std::move(forward.graph);
+}
+
+ir::Graph infer_program(const ProgramSpec& spec) {
+  ir::Graph graph;
+  graph.name = "infer";
+  const Value x = graph.input("x", f32(Shape(with_batch(spec.batch, spec.model.input))));
+  model::Layers layers(graph, false);
+  const Value logits = spec.model.logits(layers, x);
+  graph.output("logits", logits);
+  graph.output("probabilities", ops::emit(graph, "softmax", {logits}));
+  return graph;
+}
+
+ir::Graph program_by_name(const ProgramSpec& spec, std::string_view name) {
+  if (name == "train") return train_program(spec);
+  if (name == "micro") return micro_program(spec);
+  if (name == "apply") return apply_program(spec);
+  if (name == "evaluate") return evaluate_program(spec);
+  if (name == "infer") return infer_program(spec);
+  fail("there is no program `{}`: use train, micro, apply, evaluate or infer", name);
+}
+
+}  // namespace situ::step

@@ -1,0 +1,36 @@
+// programs.h -- the programs of a training session, from a model and an optimizer.
+//
+//   train     x, labels, weight -> loss, gradients, update, train.metrics       one step, one program
+//   micro     the same up to the gradients, added into accum.*  (control field `keep` = 0 on the first)
+//   apply     the update from accum.*
+//   evaluate  x, labels, weight -> eval.metrics
+//   infer     x -> outputs `logits`, `probabilities`
+// Control fields: lr, scale (1 / sum of weights of the whole step), keep, seed, step, micro.
+// Metrics are [sum of losses, sum of correct, sum of weights, loss of the last run] since they were last set to zero.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "model/model.h"
+#include "model/optimizer.h"
+
+namespace situ::step {
+
+struct ProgramSpec {
+  const model::Model& model;
+  int64_t batch = 64;
+  model::Optimizer optimizer;
+};
+
+ir::Graph train_program(const ProgramSpec& spec);
+ir::Graph micro_program(const ProgramSpec& spec);
+ir::Graph apply_program(const ProgramSpec& spec);
+ir::Graph evaluate_program(const ProgramSpec& spec);
+ir::Graph infer_program(const ProgramSpec& spec);
+ir::Graph program_by_name(const ProgramSpec& spec, std::string_view name);
+
+inline constexpr const char* kTrainMetrics = "train.metrics";
+inline constexpr const char* kEvalMetrics = "eval.metrics";
+
+}  // namespace situ::step

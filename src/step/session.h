@@ -1,0 +1,104 @@
+// session.h -- programs over one set of states and one arena, resident on a device.
+//
+// A run uploads the batch and the control block in one write, replays the program's launches and returns; nothing in it
+// waits, allocates or decides. At most two runs are in flight. Prepared panels are remade before the first run that
+// needs them after any write to what they depend on: no stale copy can exist.
+#pragma once
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "step/compile.h"
+#include "step/ledger.h"
+
+namespace situ::step {
+
+enum class Residency {
+  resident,  // everything stays on the device
+  weights,   // only states stay; each launch's other operands are copied in, its results out, the queue finished
+  naive,     // every operand of every launch is copied in and out: what the study measured
+};
+Residency parse_residency(std::string_view name);
+std::string_view name_of(Residency residency);
+
+// Host memory for one run's inputs and control fields.
+class Batch {
+ public:
+  std::span<float> f32(std::string_view input);
+  std::span<int32_t> i32(std::string_view input);
+  void set(std::string_view control, float value);
+  void set(std::string_view control, int32_t value);
+
+ private:
+  friend class Session;
+  template <typename T>
+  std::span<T> view(std::string_view input, DType dtype);
+  template <typename T>
+  void store(std::string_view control, DType dtype, T value);
+  const MemoryMap* memory_ = nullptr;
+  std::vector<std::byte> staging_;  // 4-byte elements, MemoryMap's host offsets
+  std::vector<double> widened_;     // the same as doubles, for ref
+  device::Ticket ticket_ = 0;
+};
+
+struct SessionOptions {
+  Residency residency = Residency::resident;
+  CompileOptions compile;
+};
+
+class Session {
+ public:
+  Session(device::Device& device, const std::vector<ir::Graph>& programs, const SessionOptions& options = {});
+
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int program(std::string_view name) const;  // index; fails if there is none
+  bool has_program(std::string_view name) const;
+  const std::vector<ir::State>& states() const { return compiled_.memory.states(); }
+  void set(std::string_view state, std::span<const float> values);
+  std::vector<float> get(std::string_view state);
+  std::vector<double> get_double(std::string_view state);  // without rounding, where the device is more exact
+
+  Batch& next_batch();  // a free staging block; waits only while two runs are in flight
+  void run(int program, Batch& batch);
+  std::vector<float> output(int program, std::string_view name);  // of the program's last run; waits
+  std::vector<double> output_double(int program, std::string_view name);
+
+  Ledger ledger(int program) const;
+  const Compiled& compiled() const { return compiled_; }
+  device::Device& device() { return device_; }
+
+ private:
+  static constexpr size_t kBatches = 3;  // two in flight, one being filled
+  void upload(int program, Batch& batch);
+  void replay(int program);
+  void replay_launch_by_launch(int program);
+  void fill_constants();
+  void refresh_prepared(int program);
+  void note_writes(int program);
+  bool stays(int slab) const;  // under this residency, is the slab never copied per launch?
+  std::vector<double> read_elements(int slab, int64_t offset, int64_t pitch, const Type& type);
+  void write_elements(int slab, int64_t offset, const Type& type, std::span<const float> values);
+
+  device::Device& device_;
+  SessionOptions options_;
+  Compiled compiled_;
+  std::unique_ptr<device::Storage> storage_;
+  std::vector<std::unique_ptr<device::Executable>> executables_;
+  std::vector<int64_t> upload_bytes_;                 // per program, host format
+  std::vector<bool> reads_prepared_, writes_source_;  // per program
+  int prepare_ = -1;
+  bool prepared_ = false;
+  std::array<Batch, kBatches> batches_;
+  std::array<device::Ticket, 2> in_flight_{};
+  int64_t runs_ = 0;
+  size_t next_ = 0;
+  std::vector<std::vector<std::byte>> shadow_;  // host copies of all slabs, when not resident
+};
+
+}  // namespace situ::step

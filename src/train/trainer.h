@@ -1,0 +1,74 @@
+// trainer.h -- epochs over a data set: one session, fed by a prefetching thread, reported through a callback.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batches.h"
+#include "device/device.h"
+#include "model/model.h"
+#include "model/optimizer.h"
+#include "step/session.h"
+#include "train/schedule.h"
+
+namespace situ::train {
+
+struct Settings {
+  std::string model = "lenet5";
+  int64_t batch = 64;
+  int64_t micro_batches = 1;  // gradients of this many batches are accumulated into one update
+  int epochs = 3;
+  model::Optimizer optimizer;
+  Schedule schedule;          // `total` is filled in
+  uint64_t seed = 1;
+  step::Residency residency = step::Residency::resident;
+};
+
+struct Progress {
+  int epoch = 0, epochs = 0;
+  int64_t step = 0, steps = 0;  // of this epoch
+  double loss = 0, accuracy = 0;
+  double images_per_second = 0, seconds_left = 0, rate = 0;
+  int64_t peak_bytes = 0;
+  bool epoch_done = false;
+  double test_loss = 0, test_accuracy = 0;  // when the epoch is done
+};
+using Report = std::function<void(const Progress&)>;
+
+struct Score {
+  double loss = 0, accuracy = 0;
+  int64_t images = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(device::Device& device, const data::DatasetPair& data, const Settings& settings);
+
+  void fit(const Report& report);                    // all epochs; metrics are read a few times a second
+  Score evaluate(const data::Dataset& dataset);      // exactly every image once, whatever the batch size
+  step::Session& session() { return *session_; }
+  const data::Normalisation& normalisation() const { return normalisation_; }
+  const model::Model& model() const { return model_; }
+
+ private:
+  void train_epoch(int epoch, const Report& report);
+  void run_step(const data::Slot& slot, int64_t step, int64_t micro);
+  Progress progress(int epoch, int64_t step, double seconds, int64_t images);
+
+  const data::DatasetPair& data_;
+  Settings settings_;
+  model::Model model_;
+  data::Normalisation normalisation_;
+  data::Batches batches_;
+  std::unique_ptr<step::Session> session_;
+  int train_ = -1, micro_ = -1, apply_ = -1, evaluate_ = -1;
+  int64_t steps_done_ = 0;
+  double seconds_trained_ = 0;
+  int64_t images_trained_ = 0;
+};
+
+// What a model and a data set must share; fails with the difference.
+void check_fit(const model::Model& model, const data::Dataset& dataset);
+
+}  // namespace situ::train

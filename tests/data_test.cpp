@@ -1,0 +1,587 @@
+// data_test.cpp -- IDX, data sets, batches and the prefetcher, on files made here.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/batches.h"
+#include "data/dataset.h"
+#include "data/idx.h"
+#include "data/prefetch.h"
+#include "data/random.h"
+
+namespace situ::data {
+namespace {
+
+void expect_error(const std::function<void()>& run, const std::string& part) {
+  try {
+    run();
+    ADD_FAILURE() << "no error; expected: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    EXPECT_NE(static_cast<int>(error.kind()), static_cast<int>(ErrorKind::bug)) << error.what();
+  }
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Environment() { ::setenv(name_, old_.c_str(), 1); }
+
+ private:
+  const char* name_;
+  std::string old_;
+};
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()) + 32, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string idx(const std::vector<uint32_t>& shape, const std::string& data, char type = 8) {
+  std::string out = {'\0', '\0', type, static_cast<char>(shape.size())};
+  for (uint32_t extent : shape)
+    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(extent >> shift);
+  return out + data;
+}
+
+std::string noise(size_t count, uint64_t seed) {
+  std::string bytes;
+  for (size_t i = 0; i < count; ++i) bytes += static_cast<char>(random_bits(seed, i));
+  return bytes;
+}
+
+// ---- IDX
+
+TEST(IdxFile, PlainAndCompressed) {
+  const TemporaryFolder folder;
+  const std::string data = noise(5 * 4 * 3, 1);
+  write_file_atomic(folder.file("a"), idx({5, 4, 3}, data));
+  write_file_atomic(folder.file("b"), gzip(idx({5, 4, 3}, data)));
+  for (const char* name : {"a", "b"}) {
+    const Idx read = read_idx(folder.file(name));
+    EXPECT_EQ(read.shape, (std::vector<int64_t>{5, 4, 3}));
+    EXPECT_EQ(std::string(read.data.begin(), read.data.end()), data);
+  }
+}
+
+void expect_bad_idx(const std::string& bytes, const std::string& part) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder.file("bad.idx"), bytes);
+  expect_error([&] { read_idx(folder.file("bad.idx")); }, part);
+  expect_error([&] { read_idx(folder.file("bad.idx")); }, "bad.idx");
+}
+
+TEST(IdxFile, WrongMagicAndType) {
+  expect_bad_idx("\x89PNG....", "is no IDX file");
+  expect_bad_idx(std::string("\0\1\x08\1\0\0\0\0", 8), "is no IDX file");
+  expect_bad_idx(std::string("\0\0\x08\0", 4), "is no IDX file");
+  expect_bad_idx(idx({1}, "1234", 0x0D), "IDX type 0x0d");
+  expect_bad_idx(gzip("not an idx file"), "is no IDX file");
+}
+
+TEST(IdxFile, SizesThatDoNotMatch) {
+  expect_bad_idx("", "truncated");
+  expect_bad_idx(idx({4}, "123"), "truncated");
+  expect_bad_idx(idx({4}, "12345"), "more data than its header says");
+  expect_bad_idx(idx({4, 4}, "").substr(0, 9), "truncated");
+  expect_bad_idx(gzip(idx({4}, "123")), "truncated");
+  expect_bad_idx(gzip(idx({4}, "12345")), "more data than its header says");
+}
+
+TEST(IdxFile, SizesThatOverflow) {
+  expect_bad_idx(idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "1"), "claims the size");
+  expect_bad_idx(idx({0x80000000, 2}, "1"), "claims the size");
+  expect_bad_idx(idx({0x10000, 0x10000, 0x10000, 0x10000}, "1"), "claims the size");  // 2^64: wraps to 0
+}
+
+TEST(IdxFile, AFewBytesCannotTakeMuchMemory) {
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  expect_bad_idx(gzip(idx({0x20000000}, "1")), "truncated");  // 512 MiB: allowed, but far beyond what deflate can hold
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10);
+}
+
+TEST(IdxFile, EveryTruncationOfACompressedFileIsSeen) {
+  const TemporaryFolder folder;
+  const std::string whole = gzip(idx({300}, noise(300, 2)));
+  for (size_t n = 0; n < whole.size(); ++n) {
+    write_file_atomic(folder.file("cut.gz"), whole.substr(0, n));
+    EXPECT_THROW(read_idx(folder.file("cut.gz")), Error) << n;
+  }
+  write_file_atomic(folder.file("cut.gz"), whole.substr(0, whole.size() - 1));
+  expect_error([&] { read_idx(folder.file("cut.gz")); }, "cut.gz' is truncated: get the file again");
+}
+
+TEST(IdxFile, GarbageAndDamage) {
+  const std::string whole = gzip(idx({300}, noise(300, 3)));
+  expect_bad_idx(whole + "x", "1 bytes of garbage");
+  expect_bad_idx(whole + whole, "bytes of garbage");
+  std::string damaged = whole;
+  damaged[150] = static_cast<char>(damaged[150] ^ 1);
+  expect_bad_idx(damaged, "is damaged");
+  damaged = whole;
+  damaged[whole.size() - 6] = static_cast<char>(damaged[whole.size() - 6] ^ 1);  // in the checksum
+  expect_bad_idx(damaged, "is damaged");
+  expect_error([] { read_idx("/nowhere/a.gz"); }, "does not exist");
+}
+
+// ---- data sets
+
+struct Half {
+  uint32_t images = 6, labels = 6, height = 4, width = 3;
+  std::string label_bytes = std::string("\0\1\2\3\4\x09", 6);
+};
+
+void write_half(const TemporaryFolder& folder, const std::string& name, const Half& h, bool compressed) {
+  const std::string images = idx({h.images, h.height, h.width}, noise(h.images * h.height * h.width, 4));
+  const std::string labels = idx({h.labels}, h.label_bytes);
+  const std::string ending = compressed ? ".gz" : "";
+  write_file_atomic(folder.file(name + "-images-idx3-ubyte" + ending), compressed ? gzip(images) : images);
+  write_file_atomic(folder.file(name + "-labels-idx1-ubyte" + ending), compressed ? gzip(labels) : labels);
+}
+
+TEST(DatasetFolder, IdxFiles) {
+  for (bool compressed : {false, true}) {
+    const TemporaryFolder folder;
+    write_half(folder, "train", {}, compressed);
+    write_half(folder, "t10k", {.images = 2, .labels = 2, .label_bytes = "\7\1"}, compressed);
+    const DatasetPair pair = load_dataset(folder.path());
+    EXPECT_EQ(pair.train.name, folder.path());
+    EXPECT_EQ(pair.train.count, 6);
+    EXPECT_EQ(pair.train.height, 4);
+    EXPECT_EQ(pair.train.width, 3);
+    EXPECT_EQ(pair.train.channels, 1);
+    EXPECT_EQ(pair.train.classes, 10);
+    EXPECT_EQ(pair.train.labels, (std::vector<int32_t>{0, 1, 2, 3, 4, 9}));
+    EXPECT_EQ(pair.test.labels, (std::vector<int32_t>{7, 1}));
+    const std::string images = noise(6 * 12, 4);
+    EXPECT_EQ(std::string(pair.train.images.begin(), pair.train.images.end()), images);
+  }
+}
+
+void expect_bad_folder(const Half& train, const Half& test, const std::string& part) {
+  const TemporaryFolder folder;
+  write_half(folder, "train", train, false);
+  write_half(folder, "t10k", test, false);
+  expect_error([&] { load_dataset(folder.path()); }, part);
+}
+
+TEST(DatasetFolder, WhatDoesNotBelongTogether) {
+  expect_bad_folder({.labels = 5, .label_bytes = "\1\1\1\1\1"}, {}, "holds 6 images but");
+  expect_bad_folder({.label_bytes = std::string("\0\1\x0a\3\4\5", 6)}, {},
+                    "has the label 10 at index 2, outside 0 to 9");
+  expect_bad_folder({}, {.label_bytes = std::string("\0\1\1\3\4\xFF", 6)}, "has the label 255 at index 5");
+  expect_bad_folder({}, {.height = 5}, "training images of 4x3 and test images of 5x3");
+  expect_bad_folder({.images = 0, .labels = 0, .label_bytes = ""}, {}, "holds no images");
+}
+
+TEST(DatasetFolder, WrongRanksAndMissingFiles) {
+  const TemporaryFolder folder;
+  expect_error([&] { load_dataset(folder.path()); }, "holds neither train-images-idx3-ubyte[.gz] nor data_batch_1.bin");
+  write_half(folder, "train", {}, false);
+  expect_error([&] { load_dataset(folder.path()); }, "holds neither t10k-images-idx3-ubyte nor");
+  write_file_atomic(folder.file("train-images-idx3-ubyte"), idx({6}, "123456"));
+  expect_error([&] { load_dataset(folder.path()); }, "has rank 1 and images have 3");
+  write_half(folder, "train", {}, false);
+  write_file_atomic(folder.file("train-labels-idx1-ubyte"), idx({3, 2}, "123456"));
+  expect_error([&] { load_dataset(folder.path()); }, "has rank 2 and labels have 1");
+}
+
+TEST(DatasetName, FashionMnistComesFromTheEnvironmentFirst) {
+  const TemporaryFolder folder;
+  write_half(folder, "train", {}, false);
+  write_half(folder, "t10k", {}, false);
+  const Environment data("SITU_DATA", folder.path());
+  const DatasetPair pair = load_dataset("fashion-mnist");
+  EXPECT_EQ(pair.train.count, 6);
+  EXPECT_EQ(pair.train.name, "fashion-mnist");
+}
+
+TEST(DatasetName, NamesAreFoldersOfTheEnvironment) {
+  const TemporaryFolder folder;
+  const Environment data("SITU_DATA", std::filesystem::path(folder.path()).parent_path().string());
+  write_half(folder, "train", {}, false);
+  write_half(folder, "t10k", {}, false);
+  EXPECT_EQ(load_dataset(std::filesystem::path(folder.path()).filename().string()).train.count, 6);
+}
+
+TEST(DatasetName, MissingDataNamesThePackage) {
+  const Environment data("SITU_DATA", "");
+  expect_error([] { load_dataset("no-such-data"); }, "apt-get install dataset-fashion-mnist");
+  expect_error([] { load_dataset(""); }, "has no name");
+}
+
+TEST(DatasetName, TheInstalledFashionMnist) {
+  const Environment data("SITU_DATA", "");
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
+    expect_error([] { load_dataset("fashion-mnist"); }, "apt-get install dataset-fashion-mnist");
+    GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  }
+  const DatasetPair pair = load_dataset("fashion-mnist");
+  EXPECT_EQ(pair.train.count, 60000);
+  EXPECT_EQ(pair.test.count, 10000);
+  EXPECT_EQ(pair.train.features(), 784);
+  std::vector<int> per_class(10);
+  for (int32_t label : pair.test.labels) ++per_class[static_cast<size_t>(label)];
+  EXPECT_EQ(per_class, std::vector<int>(10, 1000));
+  const Normalisation n = measure_normalisation(pair.train);  // the values everyone quotes
+  EXPECT_NEAR(n.mean[0], 0.2860, 5e-5);
+  EXPECT_NEAR(n.std[0], 0.3530, 5e-5);
+}
+
+std::string cifar_file(int records, int first_label) {
+  std::string bytes;
+  for (int r = 0; r < records; ++r) {
+    bytes += static_cast<char>(first_label + r);
+    for (int c = 0; c < 3; ++c)
+      for (int pixel = 0; pixel < 1024; ++pixel) bytes += static_cast<char>(pixel + 64 * c + r);
+  }
+  return bytes;
+}
+
+void write_cifar(const TemporaryFolder& folder) {
+  for (int i = 1; i <= 5; ++i)
+    write_file_atomic(folder.file("data_batch_" + std::to_string(i) + ".bin"), cifar_file(2, i));
+  write_file_atomic(folder.file("test_batch.bin"), cifar_file(3, 7));
+}
+
+TEST(DatasetFolder, Cifar10) {
+  const TemporaryFolder folder;
+  write_cifar(folder);
+  const DatasetPair pair = load_dataset(folder.path());
+  EXPECT_EQ(pair.train.count, 10);
+  EXPECT_EQ(pair.test.count, 3);
+  EXPECT_EQ(pair.train.features(), 3072);
+  EXPECT_EQ(pair.train.labels, (std::vector<int32_t>{1, 2, 2, 3, 3, 4, 4, 5, 5, 6}));
+  for (size_t record : {0u, 1u, 9u})
+    for (size_t pixel : {0u, 5u, 1023u})
+      for (size_t c : {0u, 1u, 2u})
+        EXPECT_EQ(pair.train.images[record * 3072 + pixel * 3 + c], static_cast<uint8_t>(pixel + 64 * c + record % 2));
+}
+
+TEST(DatasetFolder, Cifar10Rejections) {
+  const TemporaryFolder folder;
+  write_cifar(folder);
+  write_file_atomic(folder.file("data_batch_3.bin"), cifar_file(2, 3).substr(1));
+  expect_error([&] { load_dataset(folder.path()); }, "data_batch_3.bin' is 6145 bytes long, not a multiple of 3073");
+  write_file_atomic(folder.file("data_batch_3.bin"), cifar_file(2, 9));
+  expect_error([&] { load_dataset(folder.path()); }, "has the label 10 at index 5");
+  std::filesystem::remove(folder.file("data_batch_3.bin"));
+  expect_error([&] { load_dataset(folder.path()); }, "data_batch_3.bin' does not exist");
+  write_cifar(folder);
+  write_file_atomic(folder.file("test_batch.bin"), "");
+  expect_error([&] { load_dataset(folder.path()); }, "test_batch.bin' is 0 bytes long");
+}
+
+TEST(Synthetic, ShapesAndDefaults) {
+  const DatasetPair plain = load_dataset("synthetic");
+  EXPECT_EQ(plain.train.count, 4096);
+  EXPECT_EQ(plain.test.count, 1024);
+  EXPECT_EQ(plain.train.features(), 784);
+  EXPECT_EQ(plain.train.classes, 10);
+  const DatasetPair given = load_dataset("synthetic:5x6x3:4:9");
+  EXPECT_EQ(given.train.height, 5);
+  EXPECT_EQ(given.train.width, 6);
+  EXPECT_EQ(given.train.channels, 3);
+  EXPECT_EQ(given.train.labels, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
+  EXPECT_EQ(given.test.count, 3);
+  EXPECT_EQ(load_dataset("synthetic:5x6x3:4:9").train.images, given.train.images);
+  EXPECT_NE(std::vector(given.train.images.begin(), given.train.images.begin() + 90),
+            std::vector(given.test.images.begin(), given.test.images.begin() + 90));
+}
+
+TEST(Synthetic, SameBytesOnEveryMachine) {
+  const Dataset data = load_dataset("synthetic:3x3x1:2:1").train;
+  EXPECT_EQ(data.images, (std::vector<uint8_t>{140, 133, 208, 116, 94, 135, 54, 126, 163}));
+}
+
+// The nearest class mean, learned from the training half, recognises the test half.
+TEST(Synthetic, IsLearnable) {
+  const DatasetPair pair = load_dataset("synthetic:14x14x1:10:400");
+  const size_t features = 196;
+  std::vector<std::vector<double>> mean(10, std::vector<double>(features));
+  for (size_t i = 0; i < 400; ++i)
+    for (size_t k = 0; k < features; ++k) mean[i % 10][k] += pair.train.images[i * features + k] / 40.0;
+  int right = 0;
+  for (size_t i = 0; i < 100; ++i) {
+    std::vector<double> distance(10);
+    for (size_t c = 0; c < 10; ++c)
+      for (size_t k = 0; k < features; ++k) distance[c] += std::pow(pair.test.images[i * features + k] - mean[c][k], 2);
+    right += std::ranges::min_element(distance) - distance.begin() == pair.test.labels[i];
+  }
+  EXPECT_GE(right, 95);
+}
+
+TEST(Synthetic, BadSpecs) {
+  for (const char* spec : {"synthetic:", "synthetic:28", "synthetic:28x28", "synthetic:28x28x", "synthetic:0x28x1",
+                           "synthetic:28x28x1:", "synthetic:28x28x1:0", "synthetic:28x28x1:10:",
+                           "synthetic:28x28x1:10:0", "synthetic:28x28x1:10:5:6", "synthetic:-1x2x3", "synthetic:axbxc",
+                           "synthetic:28x28x1x2", "synthetic:28x28x1:99999999999999999999", "synthetic:28x28x1:10 "})
+    expect_error([&] { load_dataset(spec); }, "write synthetic[:HxWxC[:classes[:count]]]");
+  expect_error([] { load_dataset("synthetic:100000x100000x100000:10:100000"); }, "ask for fewer images");
+}
+
+// ---- batches
+
+Dataset numbered(int64_t count, int64_t channels = 1) {
+  Dataset data{.name = "numbered", .count = count, .height = 2, .width = 2, .channels = channels, .classes = 1000};
+  for (int64_t i = 0; i < count; ++i) {
+    data.labels.push_back(static_cast<int32_t>(i));
+    for (int64_t k = 0; k < 4 * channels; ++k) data.images.push_back(static_cast<uint8_t>(i * 5 + k));
+  }
+  return data;
+}
+
+Normalisation identity(size_t channels = 1) {
+  return {std::vector<float>(channels, 0.0f), std::vector<float>(channels, 1.0f)};
+}
+
+struct Filled {
+  std::vector<float> x, weights;
+  std::vector<int32_t> labels;
+  bool operator==(const Filled&) const = default;
+};
+
+Filled fill(const Batches& batches, int64_t index) {
+  const size_t rows = static_cast<size_t>(batches.rows()), features = static_cast<size_t>(batches.features());
+  Filled f{std::vector<float>(rows * features, -7), std::vector<float>(rows, -7), std::vector<int32_t>(rows, -7)};
+  batches.fill(index, f.x.data(), f.labels.data(), f.weights.data());
+  return f;
+}
+
+std::vector<int32_t> epoch_labels(Batches& batches, uint64_t epoch) {
+  batches.start_epoch(epoch);
+  std::vector<int32_t> all;
+  for (int64_t i = 0; i < batches.count(); ++i) {
+    const Filled f = fill(batches, i);
+    all.insert(all.end(), f.labels.begin(), f.labels.begin() + batches.valid(i));
+  }
+  return all;
+}
+
+TEST(Batches, PartialBatchIsPadded) {
+  const Dataset data = numbered(10);
+  const Batches batches(data, 4, identity());
+  EXPECT_EQ(batches.count(), 3);
+  EXPECT_EQ(batches.valid(0), 4);
+  EXPECT_EQ(batches.valid(2), 2);
+  const Filled last = fill(batches, 2);
+  EXPECT_EQ(last.labels, (std::vector<int32_t>{8, 9, 0, 0}));
+  EXPECT_EQ(last.weights, (std::vector<float>{1, 1, 0, 0}));
+  EXPECT_EQ(last.x[4], 45 / 255.0f);
+  for (size_t i = 8; i < 16; ++i) EXPECT_EQ(last.x[i], 0.0f);
+  EXPECT_EQ(fill(batches, 0).weights, std::vector<float>(4, 1.0f));
+  EXPECT_THROW(batches.valid(3), Error);
+  EXPECT_THROW(batches.valid(-1), Error);
+}
+
+TEST(Batches, BatchLargerThanTheData) {
+  const Dataset data = numbered(3);
+  const Batches batches(data, 8, identity());
+  EXPECT_EQ(batches.count(), 1);
+  EXPECT_EQ(fill(batches, 0).labels, (std::vector<int32_t>{0, 1, 2, 0, 0, 0, 0, 0}));
+}
+
+TEST(Batches, StoredOrderIsKept) {
+  const Dataset data = numbered(10);
+  Batches batches(data, 3, identity());
+  std::vector<int32_t> expected(10);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(epoch_labels(batches, 0), expected);
+  EXPECT_EQ(epoch_labels(batches, 5), expected);
+}
+
+TEST(Batches, ShuffleIsAPermutationOfSeedAndEpoch) {
+  const Dataset data = numbered(101);
+  Batches a(data, 8, identity(), Order::shuffled, 1), b(data, 8, identity(), Order::shuffled, 1),
+      other(data, 8, identity(), Order::shuffled, 2);
+  const std::vector<int32_t> first = epoch_labels(a, 0), second = epoch_labels(a, 1);
+  EXPECT_EQ(std::set<int32_t>(first.begin(), first.end()).size(), 101u);
+  EXPECT_EQ(std::set<int32_t>(second.begin(), second.end()).size(), 101u);
+  EXPECT_NE(first, data.labels);
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, epoch_labels(other, 0));
+  EXPECT_EQ(epoch_labels(b, 1), second);  // whatever came before
+  EXPECT_EQ(epoch_labels(a, 0), first);
+}
+
+TEST(Batches, ShuffleIsTheDocumentedOne) {
+  EXPECT_EQ(random_bits(0, 0), 0xE220A8397B1DCDAFu);  // first outputs of SplitMix64 with seed 0
+  EXPECT_EQ(random_bits(0, 1), 0x6E789E6AA1B965F4u);
+  std::vector<int32_t> order = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (uint64_t i = 7; i > 0; --i) std::swap(order[i], order[random_below(random_key(3, 2), i, i + 1)]);
+  const Dataset data = numbered(8);
+  Batches batches(data, 8, identity(), Order::shuffled, 3);
+  EXPECT_EQ(epoch_labels(batches, 2), order);
+  EXPECT_EQ(order, (std::vector<int32_t>{1, 4, 5, 7, 0, 2, 6, 3}));
+}
+
+TEST(Batches, ShuffleIsUniform) {
+  const Dataset data = numbered(6);
+  Batches batches(data, 6, identity(), Order::shuffled, 9);
+  std::vector<int> counts(36);
+  for (uint64_t epoch = 0; epoch < 6000; ++epoch) {
+    const std::vector<int32_t> order = epoch_labels(batches, epoch);
+    for (size_t i = 0; i < 6; ++i) ++counts[i * 6 + static_cast<size_t>(order[i])];
+  }
+  for (int count : counts) EXPECT_NEAR(count, 1000, 150);  // five standard deviations
+}
+
+TEST(Batches, RowsKeepImageAndLabelTogether) {
+  const Dataset data = numbered(50);
+  Batches batches(data, 50, identity(), Order::shuffled, 4);
+  batches.start_epoch(3);
+  const Filled f = fill(batches, 0);
+  for (size_t row = 0; row < 50; ++row)
+    EXPECT_EQ(f.x[row * 4 + 3], static_cast<uint8_t>(f.labels[row] * 5 + 3) / 255.0f);
+}
+
+TEST(Batches, NormalisationIsMeasuredPerChannel) {
+  Dataset data{.name = "n", .count = 2, .height = 1, .width = 2, .channels = 2, .classes = 2};
+  data.labels = {0, 1};
+  data.images = {0, 51, 255, 51, 0, 51, 255, 51};  // channel 0: 0, 1, 0, 1; channel 1: constant 0.2
+  const Normalisation n = measure_normalisation(data);
+  EXPECT_EQ(n.mean, (std::vector<float>{0.5f, 0.2f}));
+  EXPECT_EQ(n.std, (std::vector<float>{0.5f, 1.0f}));
+  const Filled f = fill(Batches(data, 2, n), 0);
+  for (size_t i = 0; i < 8; i += 4) {
+    EXPECT_EQ(f.x[i], -1.0f);
+    EXPECT_EQ(f.x[i + 2], 1.0f);
+    EXPECT_NEAR(f.x[i + 1], 0, 1e-7);
+  }
+}
+
+TEST(Batches, GivenNormalisationIsApplied) {
+  const Dataset data = numbered(3, 3);
+  const Filled f = fill(Batches(data, 3, {{0.1f, 0.2f, 0.3f}, {0.5f, 0.25f, 2.0f}}), 0);
+  for (size_t i = 0; i < f.x.size(); ++i) {
+    const double mean[] = {0.1, 0.2, 0.3}, deviation[] = {0.5, 0.25, 2.0};
+    EXPECT_NEAR(f.x[i], (data.images[i] / 255.0 - mean[i % 3]) / deviation[i % 3], 1e-6);
+  }
+}
+
+TEST(Batches, BadArguments) {
+  const Dataset data = numbered(3), none{};
+  expect_error([&] { Batches(data, 0, identity()); }, "a batch of 0 images is impossible");
+  expect_error([&] { Batches(data, -5, identity()); }, "impossible");
+  expect_error([&] { Batches(none, 1, identity()); }, "0 images");
+  expect_error([&] { Batches(data, 1, identity(3)); }, "3 means and 3 deviations but the images 1 channels");
+  expect_error([&] { Batches(data, 1, {{0}, {0}}); }, "deviation positive");
+  expect_error([&] { Batches(data, 1, {{NAN}, {1}}); }, "must be finite");
+}
+
+// ---- prefetch
+
+TEST(Prefetch, GivesTheSameBatchesAsFillingDirectly) {
+  const Dataset data = numbered(23);
+  for (int slots : {1, 2, 5}) {
+    Batches ahead(data, 4, identity(), Order::shuffled, 6), direct(data, 4, identity(), Order::shuffled, 6);
+    Prefetch prefetch(4, 4, slots, fill_from(ahead, 2, 5, 3));
+    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
+      direct.start_epoch(epoch);
+      for (int64_t i = epoch == 2 ? 3 : 0; i < direct.count(); ++i) {
+        const Slot* slot = prefetch.acquire();
+        ASSERT_NE(slot, nullptr);
+        EXPECT_EQ(slot->epoch, epoch);
+        EXPECT_EQ(slot->index, i);
+        EXPECT_EQ(slot->valid, direct.valid(i));
+        const Filled f{{slot->x, slot->x + 16}, {slot->weights, slot->weights + 4}, {slot->labels, slot->labels + 4}};
+        EXPECT_EQ(f, fill(direct, i)) << slots << " " << epoch << " " << i;
+        prefetch.release();
+      }
+    }
+    EXPECT_EQ(prefetch.acquire(), nullptr);
+    EXPECT_EQ(prefetch.acquire(), nullptr);
+  }
+}
+
+TEST(Prefetch, HeldSlotsAreNotOverwritten) {
+  const Dataset data = numbered(40);
+  Batches batches(data, 1, identity());
+  Prefetch prefetch(1, 4, 3, fill_from(batches, 0, 1));
+  const Slot* held[] = {prefetch.acquire(), prefetch.acquire(), prefetch.acquire()};
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(held[i]->labels[0], i);
+  EXPECT_THROW(prefetch.acquire(), Error);
+  for (int i = 3; i < 40; ++i) {
+    prefetch.release();
+    EXPECT_EQ(prefetch.acquire()->labels[0], i);
+  }
+  for (int i = 0; i < 3; ++i) prefetch.release();
+  EXPECT_THROW(prefetch.release(), Error);
+}
+
+TEST(Prefetch, FillsAheadButNoFurtherThanItsSlots) {
+  std::atomic<int> fills = 0;
+  Prefetch prefetch(1, 1, 4, [&](Slot&) { return ++fills > 0; });
+  for (int i = 0; i < 1000 && fills < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(fills, 4);
+}
+
+TEST(Prefetch, ErrorsReachTheConsumerAfterTheBatchesBefore) {
+  int calls = 0;
+  Prefetch prefetch(1, 1, 4, [&](Slot& slot) {
+    if (calls == 2) fail("the third batch is broken");
+    slot.index = calls++;
+    return true;
+  });
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(prefetch.acquire()->index, i);
+    prefetch.release();
+  }
+  expect_error([&] { prefetch.acquire(); }, "the third batch is broken");
+  expect_error([&] { prefetch.acquire(); }, "the third batch is broken");
+}
+
+TEST(Prefetch, StopsCleanlyAtAnyTime) {
+  const Dataset data = numbered(64);
+  for (int taken = 0; taken < 20; ++taken) {
+    Batches batches(data, 4, identity(), Order::shuffled, 1);
+    Prefetch prefetch(4, 4, 3, fill_from(batches, 0, 1000));
+    for (int i = 0; i < taken; ++i) {
+      ASSERT_NE(prefetch.acquire(), nullptr);
+      if (i % 2 == 0 || taken < 3) prefetch.release();
+      if (i % 2 == 1 && taken >= 3) prefetch.release();
+    }
+  }
+}
+
+TEST(Prefetch, MemoryIsAlignedToPages) {
+  Prefetch prefetch(3, 5, 2, [](Slot&) { return true; });
+  for (int i = 0; i < 2; ++i) {
+    const Slot* slot = prefetch.acquire();
+    for (const void* p : {static_cast<const void*>(slot->x), static_cast<const void*>(slot->labels),
+                          static_cast<const void*>(slot->weights)})
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 4096, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace situ::data

@@ -1,0 +1,45 @@
+// kernel_test.cpp -- every op on every device against the oracle, over its examples. A new op needs no test of its own.
+#include <gtest/gtest.h>
+
+#include "harness.h"
+
+namespace situ::test {
+namespace {
+
+struct Case {
+  std::string device;
+  const ops::OpDef* op;
+  Layout layout;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.device << " " << c.op->name; }
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const char* device : {"cpu", "opencl"})
+    for (const ops::OpDef* op : ops::all_ops())
+      for (Layout layout : {Layout::dense, Layout::pitched}) list.push_back({device, op, layout});
+  return list;
+}
+
+class Kernels : public testing::TestWithParam<Case> {};
+
+TEST_P(Kernels, AgreeWithTheOracle) {
+  const Case& c = GetParam();
+  device::Device* device = device_under_test(c.device);
+  if (!device) GTEST_SKIP() << c.device << " is left out by SITU_TEST_DEVICES";
+  for (const ops::Example& example : ops::examples(*c.op))
+    for (uint64_t seed : {1u, 2u}) {
+      SCOPED_TRACE(std::string(c.op->name) + " " + example.text + " seed " + std::to_string(seed));
+      std::string where;
+      EXPECT_LE(error_in_tolerances(*device, *c.op, example, c.layout, seed, &where), 1) << where;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOps, Kernels, testing::ValuesIn(cases()), [](const auto& instance) {
+  return instance.param.device + "_" + std::string(instance.param.op->name) +
+         (instance.param.layout == Layout::pitched ? "_pitched" : "");
+});
+
+}  // namespace
+}  // namespace situ::test

@@ -1,0 +1,268 @@
+// opencl_calls_test.cpp -- the OpenCL runtime seen from outside, through a library that counts and forwards every call.
+//
+// What a step does: as many launches and bytes as the counters say, no wait, no creation, no allocation. What happens
+// when any one call fails: an Error, or the right result; never a crash.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "alloc_count.h"
+#include "backend/opencl/devices.h"
+#include "backend/opencl/loader.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "icd/counting_icd.h"
+#include "icd/opencl_fixture.h"
+
+#ifdef SITU_TEST_ICD
+namespace situ::opencl {
+namespace {
+
+using device::Counters;
+using test::axpy_launch;
+using test::Matrix;
+using test::Rig;
+
+class OpenclCalls : public test::OpenclTest {
+ protected:
+  void SetUp() override {
+    OpenclTest::SetUp();
+    if (IsSkipped()) return;
+    icd.emplace(SITU_TEST_ICD);
+    through_icd.emplace("SITU_OPENCL_LIBRARY", SITU_TEST_ICD);
+  }
+  std::optional<situ::test::CountingIcd> icd;
+  std::optional<test::Environment> through_icd;
+};
+
+// A step as training does it: upload, launches, submit, at most two in flight.
+struct Stepper {
+  explicit Stepper(int record, const std::string& cache = "") : rig(options(record, cache)) {
+    storage = rig.device->allocate({1 << 16});
+    const std::vector<device::LaunchSpec> launches = {axpy_launch(x, y, 1), axpy_launch(y, z, 1),
+                                                      axpy_launch(x, z, -1)};
+    executable = rig.device->bind(launches, *storage);
+  }
+  static device::DeviceOptions options(int record, const std::string& cache) {
+    device::DeviceOptions result;
+    result.tuning.set("submit.record", record);
+    result.cache_folder = cache;
+    return result;
+  }
+  void step() {
+    rig.device->wait(tickets[turn]);
+    rig.device->write(*storage, 0, x.offset, batch.data(), 32);
+    executable->enqueue();
+    tickets[turn] = rig.device->submit();
+    turn ^= 1;
+  }
+  float result() {
+    float value = 0;
+    rig.device->read(*storage, 0, z.offset, &value, 4);
+    return value;
+  }
+  static float expected(int steps) { return static_cast<float>(steps * (steps - 1) / 2); }  // y = n, z += n - 1
+
+  const Matrix x{0, 16384, 1, 8, 8}, y{0, 20480, 1, 8, 8}, z{0, 24576, 1, 8, 8};
+  const std::vector<float> batch = std::vector<float>(8, 1.0f);
+  Rig rig;
+  std::unique_ptr<device::Storage> storage;
+  std::unique_ptr<device::Executable> executable;
+  device::Ticket tickets[2] = {0, 0};
+  int turn = 0;
+};
+
+class OpenclCallsRecorded : public OpenclCalls, public ::testing::WithParamInterface<int> {};
+
+TEST_P(OpenclCallsRecorded, StepsNeitherWaitNorCreateNorAllocate) {
+  Stepper stepper(GetParam());
+  for (int i = 0; i < 10; ++i) stepper.step();
+  icd->reset();
+  const Counters before = stepper.rig.device->counters();
+  int64_t allocations = 0;
+  std::string where;
+  {
+    const situ::test::CountAllocations counted(icd->depth());
+    for (int i = 0; i < 100; ++i) stepper.step();
+    allocations = counted.count();
+    where = counted.first();
+  }
+  const Counters& after = stepper.rig.device->counters();
+  EXPECT_EQ(allocations, 0) << where;
+  EXPECT_EQ(icd->total("waits"), 0);
+  EXPECT_EQ(icd->total("creations"), 0);
+  EXPECT_EQ(icd->total("kernels"), 300);
+  EXPECT_EQ(after.launches - before.launches, 300);
+  EXPECT_EQ(icd->total("bytes_in"), 3200);
+  EXPECT_EQ(after.bytes_in - before.bytes_in, 3200);
+  EXPECT_EQ(icd->total("bytes_out"), 0);
+  EXPECT_EQ(icd->calls("clFinish"), 0);
+  EXPECT_EQ(icd->calls("clWaitForEvents"), 0);
+  EXPECT_EQ(icd->calls("clSetKernelArg"), 0);
+  EXPECT_EQ(stepper.result(), Stepper::expected(110));
+  EXPECT_EQ(icd->total("waits"), 1);
+}
+INSTANTIATE_TEST_SUITE_P(PlainAndRecorded, OpenclCallsRecorded, ::testing::Values(0, 1));
+
+TEST_F(OpenclCalls, RecordingReplaysOneCallPerStep) {
+  if (!choose_device(load_opencl(), "").info.command_buffer) GTEST_SKIP() << "the driver has no command buffers";
+  Stepper stepper(1);
+  icd->reset();
+  for (int i = 0; i < 5; ++i) {
+    stepper.step();
+    stepper.rig.device->wait(stepper.tickets[stepper.turn ^ 1]);  // some drivers replay one at a time
+  }
+  EXPECT_EQ(icd->calls("clEnqueueNDRangeKernel"), 0);
+  EXPECT_EQ(icd->calls("clEnqueueCommandBufferKHR"), 5);
+}
+
+TEST_F(OpenclCalls, RefusedRecordingFallsBackWithANote) {
+  if (!choose_device(load_opencl(), "").info.command_buffer) GTEST_SKIP() << "the driver has no command buffers";
+  for (const char* call : {"clCreateCommandBufferKHR", "clCommandNDRangeKernelKHR", "clFinalizeCommandBufferKHR"}) {
+    icd->fail(call, 1, CL_INVALID_OPERATION);
+    Stepper stepper(1);
+    ASSERT_EQ(notes_of(*stepper.rig.device).size(), 1u) << call;
+    EXPECT_NE(notes_of(*stepper.rig.device)[0].find(call), std::string::npos);
+    stepper.step();
+    stepper.step();
+    EXPECT_EQ(stepper.result(), Stepper::expected(2));
+  }
+}
+
+TEST_F(OpenclCalls, ReplayRefusedAtRunTimeQueuesOneByOne) {
+  Stepper stepper(1);
+  icd->fail("clEnqueueCommandBufferKHR", 2, CL_INVALID_OPERATION);
+  for (int i = 0; i < 4; ++i) stepper.step();
+  EXPECT_EQ(stepper.result(), Stepper::expected(4));
+  EXPECT_EQ(stepper.rig.device->counters().launches, 12);
+}
+
+TEST_F(OpenclCalls, SameProgramIsBuiltOncePerDevice) {
+  Stepper stepper(0);
+  EXPECT_EQ(icd->calls("clBuildProgram"), 1);
+  auto again = stepper.rig.device->bind(std::vector{axpy_launch(stepper.x, stepper.y, 5)}, *stepper.storage);
+  EXPECT_EQ(icd->calls("clBuildProgram"), 1);
+  EXPECT_EQ(icd->calls("clCreateKernel"), 4);
+}
+
+TEST_F(OpenclCalls, ProfilingQueueIsUsedOnlyWhileProfiling) {
+  Stepper stepper(0);
+  icd->reset();
+  stepper.rig.device->start_profile();
+  stepper.step();
+  const device::Timeline timeline = stepper.rig.device->stop_profile();
+  EXPECT_EQ(timeline.events.size(), 4u);
+  EXPECT_EQ(icd->calls("clCreateCommandQueue"), 1);
+  stepper.rig.device->start_profile();
+  stepper.rig.device->stop_profile();
+  EXPECT_EQ(icd->calls("clCreateCommandQueue"), 1);
+  EXPECT_EQ(stepper.rig.device->counters().waits, 0);
+}
+
+TEST_F(OpenclCalls, EverythingMadeIsReleased) {
+  {
+    Stepper stepper(1);
+    stepper.rig.device->start_profile();
+    for (int i = 0; i < 3; ++i) stepper.step();
+    stepper.rig.device->stop_profile();
+    for (int i = 0; i < 100; ++i) stepper.step();
+  }
+  const auto made_and_released = [&](const char* make, const char* release) {
+    EXPECT_EQ(icd->calls(make), icd->calls(release)) << make;
+  };
+  made_and_released("clCreateContext", "clReleaseContext");
+  made_and_released("clCreateCommandQueue", "clReleaseCommandQueue");
+  made_and_released("clCreateBuffer", "clReleaseMemObject");
+  made_and_released("clCreateProgramWithSource", "clReleaseProgram");
+  made_and_released("clCreateKernel", "clReleaseKernel");
+  made_and_released("clCreateCommandBufferKHR", "clReleaseCommandBufferKHR");
+  EXPECT_EQ(icd->calls("clReleaseEvent"), 103 + 12);  // a marker per step, four commands in each profiled one
+}
+
+TEST_F(OpenclCalls, NoPlatformNamesADriver) {
+  icd->fail("clGetPlatformIDs", 1, -1001);
+  try {
+    make_device({});
+    FAIL() << "a device without a platform";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::environment);
+    EXPECT_NE(std::string(error.what()).find("install a driver such as pocl-opencl-icd"), std::string::npos);
+  }
+}
+
+TEST_F(OpenclCalls, NoDeviceNamesADriver) {
+  icd->fail("clGetDeviceIDs", 1, CL_DEVICE_NOT_FOUND);
+  if (list_devices().size() > 0) GTEST_SKIP() << "more than one platform";
+  icd->fail("clGetDeviceIDs", 1, CL_DEVICE_NOT_FOUND);
+  EXPECT_THROW(make_device({}), Error);
+}
+
+TEST_F(OpenclCalls, AllocationThatTheDriverRefusesSaysHowMuch) {
+  Rig rig;
+  icd->fail("clEnqueueFillBuffer", 2, CL_MEM_OBJECT_ALLOCATION_FAILURE);
+  try {
+    rig.device->allocate({1 << 20, 3 << 20});
+    FAIL() << "no failure";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("3.0 MiB cannot be allocated"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(icd->calls("clReleaseMemObject"), 2);
+}
+
+// Every call of a whole run fails once, at each place it is made.
+TEST_F(OpenclCalls, AnyFailingCallBecomesAnErrorOrChangesNothing) {
+  const TemporaryFolder cache;  // so that each run loads its program instead of compiling it
+  const auto run = [&] {
+    Stepper stepper(1, cache.path());
+    stepper.step();
+    stepper.rig.device->start_profile();
+    stepper.step();
+    stepper.rig.device->stop_profile();
+    stepper.step();
+    stepper.rig.device->finish();
+    return stepper.result();
+  };
+  EXPECT_EQ(run(), Stepper::expected(3));
+  int failures = 0;
+  for (int nth = 1;; ++nth) {
+    icd->reset();
+    icd->fail("*", nth, CL_OUT_OF_RESOURCES);
+    const int64_t calls_before = icd->total("calls");
+    try {
+      EXPECT_EQ(run(), Stepper::expected(3)) << "call " << nth;
+    } catch (const Error& error) {
+      ++failures;
+      EXPECT_EQ(error.kind(), ErrorKind::environment) << error.what();
+    }
+    if (icd->total("calls") - calls_before < nth) break;  // the whole run is shorter
+    ASSERT_LT(nth, 2000);
+  }
+  EXPECT_GT(failures, 30);
+}
+
+// The compiler may not leave out an allocation whose pointer it must hand out.
+template <typename T>
+T* kept(T* pointer) {
+  asm volatile("" : "+r"(pointer) : : "memory");
+  return pointer;
+}
+
+TEST(CountAllocations, CountsThisThreadsOwnAndNotTheDriversOnes) {
+  if (!situ::test::can_count_allocations()) GTEST_SKIP() << "the sanitizer brings its own allocator";
+  {
+    const situ::test::CountAllocations counted;
+    delete kept(new int(1));
+    std::free(kept(std::malloc(10)));
+    std::vector<double> values(100);
+    kept(values.data());
+    EXPECT_EQ(counted.count(), 3);
+    EXPECT_FALSE(counted.first().empty());
+  }
+  const situ::test::CountAllocations inside([] { return 1; });
+  delete kept(new int(1));
+  EXPECT_EQ(inside.count(), 0);
+}
+
+}  // namespace
+}  // namespace situ::opencl
+#endif  // SITU_TEST_ICD

@@ -1,0 +1,170 @@
+// torch_test.cpp -- whole training steps against PyTorch, from recorded fixtures (fixtures/README.md).
+//
+// ref: losses, parameters and slots within 1e-4 relative of PyTorch in float64. Other devices: within 10 times the
+// error of PyTorch's own float32 run, no yardstick being below half a unit in the last place.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness.h"
+#include "model/init.h"
+#include "step/devices.h"
+#include "step/programs.h"
+
+namespace situ::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kUlp = 0x1p-24;
+
+double generate(uint64_t stream, uint64_t index) {  // the fixtures' own generator
+  uint64_t z = stream * 0x9E3779B97F4A7C15u + (index + 1) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 40) * 0x1p-24;
+}
+
+model::Optimizer optimizer_of(const json& j) {
+  model::Optimizer o;
+  o.kind = model::parse_optimizer(j["kind"].get<std::string>());
+  o.decay = j.value("weight_decay", 0.0);
+  if (o.kind == model::Optimizer::sgd) {
+    o.momentum = j["momentum"];
+    o.nesterov = j["nesterov"];
+  } else {
+    o.beta1 = j["beta1"];
+    o.beta2 = j["beta2"];
+    o.eps = j["eps"];
+  }
+  return o;
+}
+
+class Replay {
+ public:
+  Replay(device::Device& device, const json& fixture)
+      : fixture_(fixture),
+        exact_(device.target().element_bytes == 8),
+        model_(model::find_model(fixture["model"].get<std::string>())),
+        session_(device, {step::train_program({model_, fixture["batch"], optimizer_of(fixture["optimizer"])})}) {
+    for (const ir::State& state : session_.states()) session_.set(state.name, model::initial_values(state, 0));
+    for (const json& p : fixture["parameters"]) {
+      const ir::State* state = session_.compiled().memory.find_state(p["name"].get<std::string>());
+      SITU_ASSERT(state, "fixture parameter {}", p["name"].get<std::string>());
+      EXPECT_EQ(model::file_shape(*state), p["shape"].get<std::vector<int64_t>>());
+      const double bound = 1 / std::sqrt(p["fan_in"].get<double>());
+      std::vector<float> values(static_cast<size_t>(state->type.count()));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>((2 * generate(p["stream"], i) - 1) * bound);
+      session_.set(state->name, model::from_file_order(*state, values));
+    }
+  }
+
+  void run() {
+    for (int s = 1; s <= fixture_["steps"]; ++s) {
+      step(s);
+      for (const json& snapshot : fixture_["snapshots"])
+        if (snapshot["step"] == s)
+          for (const json& tensor : snapshot["tensors"]) compare(tensor, s);
+    }
+  }
+
+ private:
+  void step(int s) {
+    step::Batch& batch = session_.next_batch();
+    const auto stream = [&](const char* kind) {
+      return fixture_["streams"][kind].get<uint64_t>() + static_cast<uint64_t>(s);
+    };
+    const auto x = batch.f32("x");
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(2 * generate(stream("input"), i) - 1);
+    const auto labels = batch.i32("labels");
+    const auto weight = batch.f32("weight");
+    const double classes = fixture_["classes"];
+    const size_t idle = fixture_["zero_weight_rows"];
+    double total = 0;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      labels[i] = static_cast<int32_t>(generate(stream("label"), i) * classes);
+      weight[i] = 1;
+      if (fixture_["weighted"])
+        weight[i] = i + idle >= labels.size()
+                        ? 0.0f
+                        : static_cast<float>((1 + std::floor(4 * generate(stream("weight"), i))) / 4);
+      total += weight[i];
+    }
+    batch.set("lr", fixture_["optimizer"]["lr"].get<float>());
+    batch.set("scale", static_cast<float>(1 / total));
+    const std::vector<double> before = session_.get_double(step::kTrainMetrics);
+    session_.run(0, batch);
+    const std::vector<double> metrics = session_.get_double(step::kTrainMetrics);
+    const auto index = static_cast<size_t>(s - 1);
+    const double loss = fixture_["loss"][index];
+    const double own = std::fabs(fixture_["loss_float32"][index].get<double>() - loss);
+    EXPECT_NEAR(metrics[3], loss, exact_ ? 1e-4 * loss : 10 * std::max(own, kUlp * loss)) << "loss of step " << s;
+    EXPECT_EQ(metrics[1] - before[1], fixture_["correct_weight"][index].get<double>()) << "step " << s;
+  }
+
+  void compare(const json& tensor, int s) {
+    std::string name = tensor["name"];
+    if (tensor["slot"] != "value") name += "." + tensor["slot"].get<std::string>();
+    const ir::State* state = session_.compiled().memory.find_state(name);
+    ASSERT_TRUE(state) << name;
+    const std::vector<double> ours = model::to_file_order(*state, session_.get_double(name));
+    const std::vector<double> theirs = tensor["values"];
+    const double largest = tensor["max_abs"];
+    const double tolerance =
+        exact_ ? 1e-4 * largest : 10 * std::max(tensor["float32_max_error"].get<double>(), kUlp * largest);
+    double worst = 0;
+    for (size_t j = 0; j < theirs.size(); ++j) {
+      const size_t i = ours.size() <= 256 ? j : j * ours.size() / 256;
+      worst = std::max(worst, std::fabs(ours[i] - theirs[j]));
+    }
+    EXPECT_LE(worst, tolerance) << name << " after step " << s;
+    double sum = 0, squares = 0;
+    for (double v : ours) {
+      sum += v;
+      squares += v * v;
+    }
+    const double norm = tensor["norm"], count = static_cast<double>(ours.size());
+    EXPECT_NEAR(std::sqrt(squares), norm, tolerance * std::sqrt(count)) << name << " after step " << s;
+    EXPECT_NEAR(sum, tensor["sum"].get<double>(), tolerance * count) << name << " after step " << s;
+  }
+
+  const json& fixture_;
+  const bool exact_;
+  const model::Model model_;
+  step::Session session_;
+};
+
+struct Case {
+  std::string device, fixture;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const char* device : {"ref", "cpu", "opencl"})
+    for (const char* fixture :
+         {"lenet5_sgd", "lenet5_adamw", "mlp_sgd", "mlp_nesterov", "mlp_adam", "mlp_adamw", "mlp_sgd_weighted"})
+      list.push_back({device, fixture});
+  return list;
+}
+
+class Torch : public testing::TestWithParam<Case> {};
+
+TEST_P(Torch, TrainsAlike) {
+  device::Device* device = device_under_test(GetParam().device);
+  if (!device) GTEST_SKIP() << GetParam().device << " is left out by SITU_TEST_DEVICES";
+  std::ifstream file(std::filesystem::path(SITU_TEST_DATA) / "fixtures" / (GetParam().fixture + ".json"));
+  const json fixture = json::parse(file);
+  ASSERT_EQ(fixture["format"], "situ-torch-fixture-1");
+  Replay(*device, fixture).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Torch, testing::ValuesIn(cases()),
+                         [](const auto& instance) { return instance.param.device + "_" + instance.param.fixture; });
+
+}  // namespace
+}  // namespace situ::test

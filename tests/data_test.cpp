@@ -9,11 +9,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <set>
 #include <thread>
 
+#include "alloc_count.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "data/batches.h"
@@ -33,6 +35,11 @@ void expect_error(const std::function<void()>& run, const std::string& part) {
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     EXPECT_NE(static_cast<int>(error.kind()), static_cast<int>(ErrorKind::bug)) << error.what();
   }
+}
+
+// Without syncing to disk: some tests write hundreds of files.
+void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 class Environment {
@@ -80,8 +87,8 @@ std::string noise(size_t count, uint64_t seed) {
 TEST(IdxFile, PlainAndCompressed) {
   const TemporaryFolder folder;
   const std::string data = noise(5 * 4 * 3, 1);
-  write_file_atomic(folder.file("a"), idx({5, 4, 3}, data));
-  write_file_atomic(folder.file("b"), gzip(idx({5, 4, 3}, data)));
+  write_bytes(folder.file("a"), idx({5, 4, 3}, data));
+  write_bytes(folder.file("b"), gzip(idx({5, 4, 3}, data)));
   for (const char* name : {"a", "b"}) {
     const Idx read = read_idx(folder.file(name));
     EXPECT_EQ(read.shape, (std::vector<int64_t>{5, 4, 3}));
@@ -91,7 +98,7 @@ TEST(IdxFile, PlainAndCompressed) {
 
 void expect_bad_idx(const std::string& bytes, const std::string& part) {
   const TemporaryFolder folder;
-  write_file_atomic(folder.file("bad.idx"), bytes);
+  write_bytes(folder.file("bad.idx"), bytes);
   expect_error([&] { read_idx(folder.file("bad.idx")); }, part);
   expect_error([&] { read_idx(folder.file("bad.idx")); }, "bad.idx");
 }
@@ -131,10 +138,10 @@ TEST(IdxFile, EveryTruncationOfACompressedFileIsSeen) {
   const TemporaryFolder folder;
   const std::string whole = gzip(idx({300}, noise(300, 2)));
   for (size_t n = 0; n < whole.size(); ++n) {
-    write_file_atomic(folder.file("cut.gz"), whole.substr(0, n));
+    write_bytes(folder.file("cut.gz"), whole.substr(0, n));
     EXPECT_THROW(read_idx(folder.file("cut.gz")), Error) << n;
   }
-  write_file_atomic(folder.file("cut.gz"), whole.substr(0, whole.size() - 1));
+  write_bytes(folder.file("cut.gz"), whole.substr(0, whole.size() - 1));
   expect_error([&] { read_idx(folder.file("cut.gz")); }, "cut.gz' is truncated: get the file again");
 }
 
@@ -162,8 +169,8 @@ void write_half(const TemporaryFolder& folder, const std::string& name, const Ha
   const std::string images = idx({h.images, h.height, h.width}, noise(h.images * h.height * h.width, 4));
   const std::string labels = idx({h.labels}, h.label_bytes);
   const std::string ending = compressed ? ".gz" : "";
-  write_file_atomic(folder.file(name + "-images-idx3-ubyte" + ending), compressed ? gzip(images) : images);
-  write_file_atomic(folder.file(name + "-labels-idx1-ubyte" + ending), compressed ? gzip(labels) : labels);
+  write_bytes(folder.file(name + "-images-idx3-ubyte" + ending), compressed ? gzip(images) : images);
+  write_bytes(folder.file(name + "-labels-idx1-ubyte" + ending), compressed ? gzip(labels) : labels);
 }
 
 TEST(DatasetFolder, IdxFiles) {
@@ -206,10 +213,10 @@ TEST(DatasetFolder, WrongRanksAndMissingFiles) {
   expect_error([&] { load_dataset(folder.path()); }, "holds neither train-images-idx3-ubyte[.gz] nor data_batch_1.bin");
   write_half(folder, "train", {}, false);
   expect_error([&] { load_dataset(folder.path()); }, "holds neither t10k-images-idx3-ubyte nor");
-  write_file_atomic(folder.file("train-images-idx3-ubyte"), idx({6}, "123456"));
+  write_bytes(folder.file("train-images-idx3-ubyte"), idx({6}, "123456"));
   expect_error([&] { load_dataset(folder.path()); }, "has rank 1 and images have 3");
   write_half(folder, "train", {}, false);
-  write_file_atomic(folder.file("train-labels-idx1-ubyte"), idx({3, 2}, "123456"));
+  write_bytes(folder.file("train-labels-idx1-ubyte"), idx({3, 2}, "123456"));
   expect_error([&] { load_dataset(folder.path()); }, "has rank 2 and labels have 1");
 }
 
@@ -266,9 +273,8 @@ std::string cifar_file(int records, int first_label) {
 }
 
 void write_cifar(const TemporaryFolder& folder) {
-  for (int i = 1; i <= 5; ++i)
-    write_file_atomic(folder.file("data_batch_" + std::to_string(i) + ".bin"), cifar_file(2, i));
-  write_file_atomic(folder.file("test_batch.bin"), cifar_file(3, 7));
+  for (int i = 1; i <= 5; ++i) write_bytes(folder.file("data_batch_" + std::to_string(i) + ".bin"), cifar_file(2, i));
+  write_bytes(folder.file("test_batch.bin"), cifar_file(3, 7));
 }
 
 TEST(DatasetFolder, Cifar10) {
@@ -288,14 +294,14 @@ TEST(DatasetFolder, Cifar10) {
 TEST(DatasetFolder, Cifar10Rejections) {
   const TemporaryFolder folder;
   write_cifar(folder);
-  write_file_atomic(folder.file("data_batch_3.bin"), cifar_file(2, 3).substr(1));
+  write_bytes(folder.file("data_batch_3.bin"), cifar_file(2, 3).substr(1));
   expect_error([&] { load_dataset(folder.path()); }, "data_batch_3.bin' is 6145 bytes long, not a multiple of 3073");
-  write_file_atomic(folder.file("data_batch_3.bin"), cifar_file(2, 9));
+  write_bytes(folder.file("data_batch_3.bin"), cifar_file(2, 9));
   expect_error([&] { load_dataset(folder.path()); }, "has the label 10 at index 5");
   std::filesystem::remove(folder.file("data_batch_3.bin"));
   expect_error([&] { load_dataset(folder.path()); }, "data_batch_3.bin' does not exist");
   write_cifar(folder);
-  write_file_atomic(folder.file("test_batch.bin"), "");
+  write_bytes(folder.file("test_batch.bin"), "");
   expect_error([&] { load_dataset(folder.path()); }, "test_batch.bin' is 0 bytes long");
 }
 
@@ -571,6 +577,21 @@ TEST(Prefetch, StopsCleanlyAtAnyTime) {
       if (i % 2 == 1 && taken >= 3) prefetch.release();
     }
   }
+}
+
+TEST(Prefetch, NothingIsAllocatedOnceStarted) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "the sanitizer has its own allocator";
+  const Dataset data = numbered(50, 3);
+  Batches direct(data, 8, identity(3), Order::shuffled, 1), ahead(data, 8, identity(3), Order::shuffled, 1);
+  Filled f = fill(direct, 0);
+  Slot own{.x = f.x.data(), .labels = f.labels.data(), .weights = f.weights.data()};
+  const FillSlot next = fill_from(direct, 0, 3);
+  Prefetch prefetch(8, 12, 2, fill_from(ahead, 0, 3));
+  const test::CountAllocations counted;
+  while (next(own)) {
+  }
+  while (prefetch.acquire()) prefetch.release();
+  EXPECT_EQ(counted.count(), 0) << counted.first();
 }
 
 TEST(Prefetch, MemoryIsAlignedToPages) {

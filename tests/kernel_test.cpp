@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "harness.h"
+#include "step/self_test.h"
 
 namespace situ::test {
 namespace {
+
+using step::Layout;
 
 struct Case {
   std::string device;
@@ -32,7 +35,7 @@ TEST_P(Kernels, AgreeWithTheOracle) {
     for (uint64_t seed : {1u, 2u}) {
       SCOPED_TRACE(std::string(c.op->name) + " " + example.text + " seed " + std::to_string(seed));
       std::string where;
-      EXPECT_LE(error_in_tolerances(*device, *c.op, example, c.layout, seed, &where), 1) << where;
+      EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, seed, &where), 1) << where;
     }
 }
 

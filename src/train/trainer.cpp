@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "data/prefetch.h"
 #include "model/init.h"
 #include "step/programs.h"
+#include "train/evaluator.h"
 
 namespace situ::train {
 namespace {
@@ -29,12 +29,6 @@ std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& s
   return programs;
 }
 
-void fill(step::Batch& batch, const data::Slot& slot, int64_t rows, int64_t features) {
-  std::memcpy(batch.f32("x").data(), slot.x, static_cast<size_t>(rows * features) * 4);
-  std::memcpy(batch.i32("labels").data(), slot.labels, static_cast<size_t>(rows) * 4);
-  std::memcpy(batch.f32("weight").data(), slot.weights, static_cast<size_t>(rows) * 4);
-}
-
 const Settings& checked(const Settings& settings) {
   if (settings.batch < 1) fail("a batch has at least one image, not {}", settings.batch);
   if (settings.epochs < 1) fail("training takes at least one epoch, not {}", settings.epochs);
@@ -45,6 +39,12 @@ const Settings& checked(const Settings& settings) {
 }
 
 }  // namespace
+
+void fill(step::Batch& batch, const data::Slot& slot, int64_t rows, int64_t features) {
+  std::memcpy(batch.f32("x").data(), slot.x, static_cast<size_t>(rows * features) * 4);
+  std::memcpy(batch.i32("labels").data(), slot.labels, static_cast<size_t>(rows) * 4);
+  std::memcpy(batch.f32("weight").data(), slot.weights, static_cast<size_t>(rows) * 4);
+}
 
 void check_fit(const model::Model& model, const data::Dataset& dataset) {
   if (dataset.features() != model.input.count() ||
@@ -73,7 +73,6 @@ Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const Se
   if (session_->has_program("train")) train_ = session_->program("train");
   if (session_->has_program("micro")) micro_ = session_->program("micro");
   if (session_->has_program("apply")) apply_ = session_->program("apply");
-  evaluate_ = session_->program("evaluate");
 }
 
 void Trainer::run_step(const data::Slot& slot, int64_t step, int64_t micro) {
@@ -147,19 +146,7 @@ void Trainer::fit(const Report& report) {
 }
 
 Score Trainer::evaluate(const data::Dataset& dataset) {
-  check_fit(model_, dataset);
-  session_->set(step::kEvalMetrics, std::vector<float>(4, 0.0f));
-  data::Batches batches(dataset, settings_.batch, normalisation_);
-  data::Prefetch prefetch(settings_.batch, batches.features(), 4, data::fill_from(batches, 0, 1));
-  while (const data::Slot* slot = prefetch.acquire()) {
-    step::Batch& batch = session_->next_batch();
-    fill(batch, *slot, settings_.batch, batches.features());
-    batch.set("scale", 1.0f);
-    session_->run(evaluate_, batch);
-    prefetch.release();
-  }
-  const std::vector<float> m = session_->get(step::kEvalMetrics);
-  return {m[0] / m[2], m[1] / m[2], static_cast<int64_t>(std::llround(m[2]))};
+  return train::evaluate(*session_, model_, settings_.batch, dataset, normalisation_);
 }
 
 }  // namespace situ::train

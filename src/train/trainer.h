@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/batches.h"
+#include "data/prefetch.h"
 #include "device/device.h"
 #include "model/model.h"
 #include "model/optimizer.h"
@@ -50,6 +51,7 @@ class Trainer {
   step::Session& session() { return *session_; }
   const data::Normalisation& normalisation() const { return normalisation_; }
   const model::Model& model() const { return model_; }
+  int step_program() const { return train_ >= 0 ? train_ : micro_; }
 
  private:
   void train_epoch(int epoch, const Report& report);
@@ -62,11 +64,14 @@ class Trainer {
   data::Normalisation normalisation_;
   data::Batches batches_;
   std::unique_ptr<step::Session> session_;
-  int train_ = -1, micro_ = -1, apply_ = -1, evaluate_ = -1;
+  int train_ = -1, micro_ = -1, apply_ = -1;
   int64_t steps_done_ = 0;
   double seconds_trained_ = 0;
   int64_t images_trained_ = 0;
 };
+
+// Copies a prefetched batch into a session's staging block: inputs x, labels, weight.
+void fill(step::Batch& batch, const data::Slot& slot, int64_t rows, int64_t features);
 
 // What a model and a data set must share; fails with the difference.
 void check_fit(const model::Model& model, const data::Dataset& dataset);

@@ -324,7 +324,7 @@ double seconds_packed(const ops::OpView&, const device::Target&) { return 1; }
 
 void launch_packed(device::Expansion& e, std::string_view pack, std::string_view kernel, int64_t k, int64_t n) {
   const int64_t groups = e.attrs().integer("groups", 1), tn = panel_width(e.target().tuning);
-  const Shape& w = e.type(e.in(1)).shape;
+  const Shape w = e.view().in(1).shape;
   ir::Values inputs = e.inputs();
   inputs[1] = e.launch(pack, {e.in(1)}, f32({groups * ceil_div(n, tn), k, tn}), {{"groups", groups}});
   ir::Attrs attrs = e.attrs();
@@ -332,11 +332,11 @@ void launch_packed(device::Expansion& e, std::string_view pack, std::string_view
 }
 void expand_in_place(device::Expansion& e) { e.result(0, e.launch("conv2d", e.inputs(), e.out_type(0), e.attrs())); }
 void expand_packed(device::Expansion& e) {
-  const Shape& w = e.type(e.in(1)).shape;
+  const Shape w = e.view().in(1).shape;
   launch_packed(e, "pack_b", "conv2d_packed", w[0] * w[1] * w[2], group_outputs(e.view()));
 }
 void expand_dx(device::Expansion& e) {
-  const Shape& w = e.type(e.in(1)).shape;
+  const Shape w = e.view().in(1).shape;
   launch_packed(e, "pack_dx", "conv2d_dx_packed", w[0] * w[1] * group_outputs(e.view()), w[2]);
 }
 

@@ -24,6 +24,13 @@ Call reduce_call(const LaunchSpec& launch, std::string_view kernel, int64_t vw, 
   add_tensor(call, y);
   return call;
 }
+// A dense tensor seen as rows of another length.
+TensorArg as_rows(TensorArg tensor, int64_t rows, int64_t cols) {
+  if (!tensor.dense()) return tensor;
+  tensor.type.shape = Shape{rows, cols};
+  tensor.pitch = cols;
+  return tensor;
+}
 Arg scale_of(const LaunchSpec& launch) { return static_cast<float>(launch.node.attrs.number("scale")); }
 
 // The reduced axes are x's last. In a pitched x they are lines of columns; a dense one is a single long line.
@@ -33,7 +40,7 @@ Call bind_rows(const LaunchSpec& launch, const Target& target) {
   const Split s = split_at(x.shape(), launch.node.attrs.integer("first"), x.shape().rank());
   const int64_t parts = launch.node.attrs.integer("parts"), vw = tuned(target, "vector.VW");
   const int64_t lines = x.dense() ? 1 : s.extent / x.cols(), cols = s.extent / lines;
-  if (lines == 1 && x.dense()) x.pitch = cols;
+  if (lines == 1) x = as_rows(x, s.outer, cols);
   Call call = reduce_call(launch, "reduce_rows", vw, x, y);
   add_ints(call, {s.outer, parts, lines, cols});
   const int64_t chunk = lines > 1 ? ceil_div(lines, parts) : round_up(ceil_div(cols, parts), vw);
@@ -53,7 +60,10 @@ Call bind_cols(const LaunchSpec& launch, const Target& target) {
   const int64_t parts = launch.node.attrs.integer("parts");
   const bool one_row = x.dense() && y.dense();
   const int64_t cols = one_row ? s.inner : x.cols(), lines = s.inner / cols, vw = vector_width(target, cols);
-  if (one_row) x.pitch = y.pitch = cols;
+  if (one_row) {
+    x = as_rows(x, s.outer * s.extent, cols);
+    y = as_rows(y, s.outer * parts, cols);
+  }
   Call call = reduce_call(launch, "reduce_cols", vw, x, y);
   add_ints(call, {s.extent, parts, ceil_div(s.extent, parts), lines, s.outer, cols});
   call.arg(scale_of(launch));

@@ -1,0 +1,67 @@
+// bench.cpp -- `situ bench MODEL`: one training step, measured; one JSON object on a line with --json.
+#include <malloc.h>
+
+#include "base/process.h"
+#include "cli/verbs.h"
+#include "model/init.h"
+#include "prof/report.h"
+#include "step/programs.h"
+
+namespace situ::cli {
+namespace {
+
+struct Options {
+  std::string model, residency = "resident", optimizer = "sgd", program = "train";
+  int64_t batch = 64;
+  double seconds = 3;
+  bool json = false, launches = false;
+  DeviceChoice device;
+};
+
+void run(const Options& o) {
+  const model::Model model = model::find_model(o.model);
+  step::ProgramSpec spec{model, o.batch, {}};
+  spec.optimizer.kind = model::parse_optimizer(o.optimizer);
+  const auto device = o.device.open();
+  step::SessionOptions options;
+  options.residency = step::parse_residency(o.residency);
+  {  // builds the programs and fills the cache, so that the measured session starts warm
+    step::Session warm(*device, {step::program_by_name(spec, o.program)}, options);
+  }
+  malloc_trim(0);
+  const int64_t before = resident_bytes();
+  step::Session session(*device, {step::program_by_name(spec, o.program)}, options);
+  for (const ir::State& state : session.states())
+    if (!state.attrs.flag("derived")) session.set(state.name, model::initial_values(state, 1));
+  prof::MeasureOptions how;
+  how.seconds = o.seconds;
+  prof::Measured m = prof::measure(session, session.program(o.program), how);
+  m.model = o.model;
+  m.residency = o.residency;
+  m.peak_bytes = std::max<int64_t>(0, peak_resident_bytes() - before);
+  print_notes(*device);
+  if (o.json) return fmt::print("{}\n", prof::bench_line(m));
+  fmt::print("{} batch {}: best {:.3f} ms, median {:.3f} ms over {} steps; peak {} MiB\n", o.model, o.batch,
+             m.best_seconds * 1e3, m.median_seconds * 1e3, m.steps, m.peak_bytes >> 20);
+  fmt::print("{}", prof::side_by_side({m}));
+  if (o.launches) fmt::print("\n{}", prof::launch_table(m));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("bench", "measure one training step of a model");
+  verb->add_option("model", o->model, "lenet5, or mlp:WIDTH-..-WIDTH")->required();
+  o->device.add_to(*verb);
+  verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
+  verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
+  verb->add_option("--program", o->program, "train, micro, apply, evaluate or infer")->capture_default_str();
+  verb->add_option("--seconds", o->seconds, "how long to measure")->capture_default_str()->check(CLI::Range(0.0, 3600.0));
+  verb->add_flag("--json", o->json, "one JSON object on a line");
+  verb->add_flag("--launches", o->launches, "every launch too");
+  verb->callback([o] { run(*o); });
+}
+
+}  // namespace situ::cli

@@ -1,0 +1,58 @@
+// devices.cpp -- `situ devices`: what is here, what it can do, and whether its kernels agree with the oracle.
+#include <unistd.h>
+
+#include "backend/opencl/devices.h"
+#include "base/error.h"
+#include "cli/verbs.h"
+#include "step/devices.h"
+#include "step/self_test.h"
+
+namespace situ::cli {
+namespace {
+
+void print_self_test(const std::string& spec) {
+  try {
+    DeviceChoice choice;
+    choice.device = spec;
+    const auto device = choice.open();
+    const auto results = step::self_test(*device, [&](size_t done, size_t total) {
+      if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\x1b[K  kernels {}/{}", done, total);
+    });
+    if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\x1b[K");
+    size_t wrong = 0;
+    for (const auto& r : results) wrong += !r.ok;
+    fmt::print("  kernels: {} ops checked against the oracle, {} wrong\n", results.size(), wrong);
+    for (const auto& r : results)
+      if (!r.ok) fmt::print("    {}: {}\n", r.op, r.detail);
+  } catch (const Error& e) {
+    fmt::print("  kernels: {}\n", e.what());
+  }
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app) {
+  auto quick = std::make_shared<bool>(false);
+  CLI::App* verb = app.add_subcommand("devices", "what devices there are, what they can do, whether their kernels pass");
+  verb->add_flag("--quick", *quick, "do not run the kernels");
+  verb->callback([quick] {
+    const auto cpu = step::open_device("cpu");
+    const device::Target& t = cpu->target();
+    fmt::print("cpu: {}\n  {} threads, {} MiB, about {:.0f} GFLOP/s\n", t.name, t.compute_units, t.memory >> 20,
+               t.peak_flops * 1e-9);
+    if (!*quick) print_self_test("cpu");
+    try {
+      for (const opencl::DeviceInfo& d : opencl::list_devices()) {
+        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}\n", d.name,
+                   d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
+                   d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "", d.fp16 ? ", fp16" : "",
+                   d.subgroups ? ", sub-groups" : "");
+        if (!*quick) print_self_test("opencl:" + d.name);
+      }
+    } catch (const Error& e) {
+      fmt::print("opencl: {}\n", e.what());
+    }
+  });
+}
+
+}  // namespace situ::cli

@@ -1,0 +1,33 @@
+// eval.cpp -- `situ eval WEIGHTS`: accuracy over exactly the images of a data set, on any device.
+#include "base/error.h"
+#include "cli/verbs.h"
+#include "data/dataset.h"
+#include "train/evaluator.h"
+
+namespace situ::cli {
+
+void add_eval(CLI::App& app) {
+  struct Options {
+    std::string weights, data;
+    int64_t batch = 64;
+    DeviceChoice device;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("eval", "test accuracy of trained weights");
+  verb->add_option("weights", o->weights, "model.safetensors, with model.json beside it")->required();
+  verb->add_option("--data", o->data, "data set; default: the one the weights were trained on");
+  verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  o->device.add_to(*verb);
+  verb->callback([o] {
+    const auto device = o->device.open();
+    train::Evaluator evaluator(*device, o->weights, o->batch);
+    const std::string spec = o->data.empty() ? evaluator.info().data : o->data;
+    if (spec.empty()) fail("the weights do not say what they were trained on: name a data set with --data");
+    const train::Score score = evaluator.evaluate(data::load_dataset(spec).test);
+    print_notes(*device);
+    fmt::print("test loss {:.4f}  test accuracy {:.2f}% over {} images  {}\n", score.loss, 100 * score.accuracy,
+               score.images, device->target().name);
+  });
+}
+
+}  // namespace situ::cli

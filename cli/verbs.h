@@ -1,0 +1,30 @@
+// verbs.h -- one file per verb; each adds its subcommand and what runs when it is chosen.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+
+namespace situ::cli {
+
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_predict(CLI::App& app);
+void add_devices(CLI::App& app);
+void add_dump(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_ledger(CLI::App& app);
+
+// Options that several verbs share.
+struct DeviceChoice {
+  std::string device = "cpu";
+  int threads = 0;
+  void add_to(CLI::App& verb);
+  std::unique_ptr<device::Device> open() const;  // with the user's program cache
+};
+
+std::string cache_folder();  // $SITU_CACHE, $XDG_CACHE_HOME/situ or ~/.cache/situ; empty if there is none
+void print_notes(const device::Device& device);  // to stderr: what works differently from what was asked for
+
+}  // namespace situ::cli

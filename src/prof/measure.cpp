@@ -1,0 +1,112 @@
+// measure.cpp -- timing without disturbing: blocks of steps ended by one finish, never a wait per step.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "prof/report.h"
+
+namespace situ::prof {
+namespace {
+
+// A fresh batch each step: the staging blocks are refilled from one prepared copy, as a loader would.
+class Feed {
+ public:
+  Feed(step::Session& session, int program) : session_(session), program_(program) {
+    for (const step::Field& field : session.compiled().memory.inputs()) {
+      std::vector<float> values(static_cast<size_t>(field.type.count()));
+      uint32_t state = 12345;
+      for (float& v : values) {
+        state = state * 1664525u + 1013904223u;
+        v = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+      }
+      values_.push_back(std::move(values));
+    }
+  }
+  void step() {
+    step::Batch& batch = session_.next_batch();
+    const auto& inputs = session_.compiled().memory.inputs();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].type.dtype == DType::i32) {  // labels: class 0 or 1, valid for any classifier
+        for (int32_t& v : batch.i32(inputs[i].name)) v = static_cast<int32_t>(step_ & 1);
+      } else if (inputs[i].name == "weight") {
+        std::ranges::fill(batch.f32(inputs[i].name), 1.0f);
+      } else {
+        std::ranges::copy(values_[i], batch.f32(inputs[i].name).begin());
+      }
+    }
+    batch.set("lr", 1e-4f);
+    batch.set("scale", 1.0f / static_cast<float>(inputs[0].type.shape[0]));
+    batch.set("step", static_cast<int32_t>(step_++));
+    session_.run(program_, batch);
+  }
+  void finish() { session_.device().finish(); }
+
+ private:
+  step::Session& session_;
+  int program_;
+  int64_t step_ = 0;
+  std::vector<std::vector<float>> values_;
+};
+
+device::Counters per_step(const device::Counters& before, const device::Counters& after, int64_t steps) {
+  return {(after.launches - before.launches) / steps, (after.waits - before.waits) / steps,
+          (after.writes - before.writes) / steps,     (after.reads - before.reads) / steps,
+          (after.bytes_in - before.bytes_in) / steps, (after.bytes_out - before.bytes_out) / steps};
+}
+
+void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& options, Measured& m) {
+  for (int i = 0; i < 5; ++i) feed.step();
+  feed.finish();
+  double start = now();
+  feed.step();
+  feed.finish();
+  const auto block = static_cast<int64_t>(std::clamp(0.02 / (now() - start), 1.0, 64.0));
+  std::vector<double> times;
+  const device::Counters before = session.device().counters();
+  int64_t finishes = 0;
+  for (const double begin = now(); now() - begin < options.seconds || m.steps < options.min_steps;) {
+    start = now();
+    for (int64_t i = 0; i < block; ++i) feed.step();
+    feed.finish();
+    ++finishes;
+    times.push_back((now() - start) / static_cast<double>(block));
+    m.steps += block;
+  }
+  device::Counters after = session.device().counters();
+  after.waits -= finishes;  // ours, not the steps'
+  m.counted = per_step(before, after, m.steps);
+  std::sort(times.begin(), times.end());
+  m.best_seconds = times.front();
+  m.median_seconds = times[times.size() / 2];
+}
+
+void profile(Feed& feed, step::Session& session, Measured& m) {
+  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(0.3 / m.median_seconds), 3, 50);
+  session.device().start_profile();
+  const double start = now();
+  for (int64_t i = 0; i < steps; ++i) feed.step();
+  feed.finish();
+  const double wall = now() - start;
+  device::Timeline timeline = session.device().stop_profile();
+  m.split = step::split(timeline, wall);
+  for (double* part : {&m.split.wall, &m.split.compute, &m.split.movement, &m.split.launch, &m.split.wait})
+    *part /= static_cast<double>(steps);
+  m.launch_seconds.assign(m.ledger.list.size(), 0);
+  for (const device::Event& e : timeline.events)
+    if (e.kind == device::EventKind::kernel && e.launch >= 0 && static_cast<size_t>(e.launch) < m.launch_seconds.size())
+      m.launch_seconds[static_cast<size_t>(e.launch)] += (e.end - e.start) / static_cast<double>(steps);
+}
+
+}  // namespace
+
+Measured measure(step::Session& session, int program, const MeasureOptions& options) {
+  Measured m;
+  m.device = session.device().target().name;
+  m.ledger = session.ledger(program);
+  m.batch = session.compiled().memory.inputs().empty() ? 0 : session.compiled().memory.inputs()[0].type.shape[0];
+  Feed feed(session, program);
+  time_blocks(feed, session, options, m);
+  profile(feed, session, m);
+  return m;
+}
+
+}  // namespace situ::prof

@@ -1,0 +1,28 @@
+#include "step/run.h"
+
+namespace situ::step {
+
+Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs,
+            const SessionOptions& options) {
+  Session session(device, {graph}, options);
+  Batch& batch = session.next_batch();
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op != "input") continue;
+    const std::string name = node.attrs.text("name");
+    const std::vector<double>& values = inputs.at(name);
+    if (graph.type(node.outputs[0]).dtype == DType::f32) {
+      const auto to = batch.f32(name);
+      for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<float>(values[i]);
+    } else {
+      const auto to = batch.i32(name);
+      for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<int32_t>(values[i]);
+    }
+  }
+  session.run(0, batch);
+  Tensors outputs;
+  for (const ir::Node& node : graph.nodes)
+    if (node.op == "output") outputs[node.attrs.text("name")] = session.output_double(0, node.attrs.text("name"));
+  return outputs;
+}
+
+}  // namespace situ::step

@@ -1,0 +1,16 @@
+// run.h -- one program, once, with its inputs by name: for tests and self-tests, where a session would be ceremony.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "step/session.h"
+
+namespace situ::step {
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+// Runs a program's inputs through a session of its own; returns its outputs.
+Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs, const SessionOptions& options = {});
+
+}  // namespace situ::step

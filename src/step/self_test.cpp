@@ -1,0 +1,156 @@
+#include "step/self_test.h"
+
+#include <cmath>
+
+#include "backend/ref/device.h"
+#include "step/run.h"
+
+namespace situ::step {
+namespace {
+
+using ir::Value;
+
+constexpr double kEps = 0x1p-24;
+constexpr double kTolerance = 8;  // c of c * eps * magnitude
+
+// Types an operand can be sliced out of: one column before it, two after.
+Type widened(const Type& type) {
+  Shape shape = type.shape;
+  shape[shape.rank() - 1] += 3;
+  return {type.dtype, shape};
+}
+
+bool can_widen(const Type& type) { return type.shape.rank() >= 1; }
+
+Value operand(ir::Graph& graph, const std::string& name, const Type& type, Layout layout) {
+  if (layout == Layout::dense || !can_widen(type)) return graph.input(name, type);
+  const Value wide = graph.input(name, widened(type));
+  return ops::emit_all(graph, "split", {wide},
+                       {{"axis", int64_t{-1}}, {"sizes", ir::Ints{1, type.shape.cols(), 2}}})[1];
+}
+
+Value result(ir::Graph& graph, Value y, Layout layout) {
+  if (layout == Layout::dense || !can_widen(graph.type(y))) return y;
+  const Value pad = graph.constant(0, graph.type(y));
+  return ops::emit(graph, "concat", {pad, y}, {{"axis", int64_t{-1}}});
+}
+
+// The node under test; the others only slice its operands (before it) and widen its results (after it).
+const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op) {
+  const ir::Node* found = nullptr;
+  for (const ir::Node& node : graph.nodes)
+    if (node.op == op.name && !(found && op.name == "concat")) found = &node;
+  return *found;
+}
+
+// The same op with `magnitude` for its reference, on |inputs|.
+std::vector<std::vector<double>> magnitudes(const ops::OpDef& op, const ir::Graph& graph, const ops::Example& example,
+                                            uint64_t seed) {
+  std::vector<std::vector<double>> storage;
+  std::vector<ops::RefTensor> in, out;
+  storage.reserve(64);
+  for (size_t i = 0; i < example.inputs.size(); ++i) {
+    auto& values = storage.emplace_back(ops::example_values(example.inputs[i], seed + i));
+    for (double& v : values) v = std::fabs(v);
+    in.push_back({example.inputs[i].type, values.data()});
+  }
+  const ir::Node& node = op_node(graph, op);
+  const size_t first = storage.size();
+  for (Value v : node.outputs) {
+    auto& values = storage.emplace_back(static_cast<size_t>(graph.type(v).count()));
+    out.push_back({graph.type(v), values.data()});
+  }
+  (op.magnitude ? op.magnitude : op.reference)({node.attrs, in, out});
+  return {storage.begin() + static_cast<long>(first), storage.end()};
+}
+
+// Cuts the columns of a result back out of the wider tensor it was written into.
+std::vector<double> narrowed(const std::vector<double>& wide, const Type& type, Layout layout) {
+  if (layout == Layout::dense || !can_widen(type)) return wide;
+  const int64_t cols = type.shape.cols();
+  std::vector<double> values;
+  for (int64_t r = 0; r < type.shape.rows(); ++r)
+    for (int64_t c = 0; c < cols; ++c) values.push_back(wide[static_cast<size_t>(r * 2 * cols + cols + c)]);
+  return values;
+}
+
+Tensors example_inputs(const ir::Graph& graph, const ops::Example& example, uint64_t seed) {
+  Tensors tensors;
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op != "input") continue;
+    const std::string name = node.attrs.text("name");
+    const auto index = static_cast<size_t>(std::stoi(name.substr(1)));
+    const std::vector<double> values = ops::example_values(example.inputs[index], seed + index);
+    const Type &type = example.inputs[index].type, &fed = graph.type(node.outputs[0]);
+    if (fed == type) {
+      tensors[name] = values;
+      continue;
+    }
+    std::vector<double> wide(static_cast<size_t>(fed.count()), 77);  // a value that would show
+    for (int64_t r = 0; r < type.shape.rows(); ++r)
+      for (int64_t c = 0; c < type.shape.cols(); ++c)
+        wide[static_cast<size_t>(r * fed.shape.cols() + 1 + c)] =
+            values[static_cast<size_t>(r * type.shape.cols() + c)];
+    tensors[name] = wide;
+  }
+  return tensors;
+}
+
+}  // namespace
+
+ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout) {
+  ir::Graph graph;
+  graph.name = std::string(op.name);
+  ir::Values inputs;
+  for (size_t i = 0; i < example.inputs.size(); ++i)
+    inputs.push_back(operand(graph, "i" + std::to_string(i), example.inputs[i].type, layout));
+  const ir::Values outputs = ops::emit_all(graph, op.name, inputs, example.attrs);
+  for (size_t i = 0; i < outputs.size(); ++i) graph.output("o" + std::to_string(i), result(graph, outputs[i], layout));
+  return graph;
+}
+
+double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,
+                           uint64_t seed, std::string* where) {
+  const ir::Graph graph = single_op_graph(op, example, layout);
+  const Tensors inputs = example_inputs(graph, example, seed);
+  static const auto oracle = ref::make_device();
+  const Tensors expected = run_once(*oracle, graph, inputs), got = run_once(device, graph, inputs);
+  const auto bounds = magnitudes(op, graph, example, seed);
+  double worst = 0;
+  const ir::Node& node = op_node(graph, op);
+  for (size_t o = 0; o < node.outputs.size(); ++o) {
+    const std::string name = "o" + std::to_string(o);
+    const Type& type = graph.type(node.outputs[o]);
+    const auto want = narrowed(expected.at(name), type, layout), have = narrowed(got.at(name), type, layout);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double tolerance = kTolerance * kEps * bounds[o][i] + 1e-37;
+      double error = std::fabs(have[i] - want[i]) / tolerance;
+      if (std::isnan(have[i]) || std::isnan(want[i])) error = std::isnan(have[i]) == std::isnan(want[i]) ? 0 : INFINITY;
+      if (error <= worst) continue;
+      worst = error;
+      *where = fmt::format("output {} element {}: {} instead of {} (tolerance {})", o, i, have[i], want[i], tolerance);
+    }
+  }
+  return worst;
+}
+
+std::vector<OpResult> self_test(device::Device& device, const std::function<void(size_t, size_t)>& progress) {
+  std::vector<OpResult> results;
+  const auto& all = ops::all_ops();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto examples = ops::examples(*all[i]);
+    OpResult result{std::string(all[i]->name), true, ""};
+    try {
+      std::string where;
+      result.ok = error_in_tolerances(device, *all[i], examples.front(), Layout::dense, 1, &where) <= 1;
+      if (!result.ok) result.detail = where;
+    } catch (const Error& e) {
+      result = {std::string(all[i]->name), false, e.what()};
+    }
+    results.push_back(std::move(result));
+    if (progress) progress(i + 1, all.size());
+  }
+  return results;
+}
+
+}  // namespace situ::step

@@ -1,0 +1,37 @@
+// self_test.h -- every op of a device against the oracle, on the ops' own examples: what tests, `situ devices` and a
+// first start on an unknown driver share.
+//
+// The tolerance is computed, not typed in: c * eps * (the reference with every term made positive, on |operands|), so it
+// grows with the sums an op forms and with nothing else.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "ops/examples.h"
+#include "ops/op.h"
+
+namespace situ::step {
+
+enum class Layout {
+  dense,
+  pitched,  // operands are slices of wider tensors, results are written into wider ones
+};
+
+// A program with inputs i0.. and outputs o0.. around one node of `op`.
+ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout);
+
+// The largest error over the outputs, in units of the computed tolerance: at most 1 passes. `where` says where.
+double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,
+                           uint64_t seed, std::string* where);
+
+struct OpResult {
+  std::string op;
+  bool ok = true;
+  std::string detail;  // the worst place, if not ok
+};
+// One example per op; `progress` is called with (done, total).
+std::vector<OpResult> self_test(device::Device& device, const std::function<void(size_t, size_t)>& progress = {});
+
+}  // namespace situ::step

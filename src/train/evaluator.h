@@ -1,0 +1,33 @@
+// evaluator.h -- trained weights put to use: accuracy over a data set, classes of image files.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/trainer.h"
+#include "train/weights.h"
+
+namespace situ::train {
+
+// Runs `evaluate` of a session over every image of a data set once, whatever the batch size.
+Score evaluate(step::Session& session, const model::Model& model, int64_t batch, const data::Dataset& dataset,
+               const data::Normalisation& normalisation);
+
+class Evaluator {
+ public:
+  Evaluator(device::Device& device, const std::string& weights_path, int64_t batch);
+
+  const WeightsInfo& info() const { return info_; }
+  Score evaluate(const data::Dataset& dataset);
+  // Probabilities of the classes, one row per image file.
+  std::vector<std::vector<float>> predict(const std::vector<std::string>& files);
+
+ private:
+  void load_row(const std::string& file, float* x) const;
+  WeightsInfo info_;
+  model::Model model_;
+  int64_t batch_;
+  std::unique_ptr<step::Session> session_;
+};
+
+}  // namespace situ::train

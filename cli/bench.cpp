@@ -58,7 +58,9 @@ void add_bench(CLI::App& app) {
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
   verb->add_option("--program", o->program, "train, micro, apply, evaluate or infer")->capture_default_str();
-  verb->add_option("--seconds", o->seconds, "how long to measure")->capture_default_str()->check(CLI::Range(0.0, 3600.0));
+  verb->add_option("--seconds", o->seconds, "how long to measure")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
   verb->add_flag("--json", o->json, "one JSON object on a line");
   verb->add_flag("--launches", o->launches, "every launch too");
   verb->callback([o] { run(*o); });

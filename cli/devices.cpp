@@ -1,7 +1,8 @@
 // devices.cpp -- `situ devices`: what is here, what it can do, and whether its kernels agree with the oracle.
+#include "backend/opencl/devices.h"
+
 #include <unistd.h>
 
-#include "backend/opencl/devices.h"
 #include "base/error.h"
 #include "cli/verbs.h"
 #include "step/devices.h"
@@ -33,7 +34,8 @@ void print_self_test(const std::string& spec) {
 
 void add_devices(CLI::App& app) {
   auto quick = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("devices", "what devices there are, what they can do, whether their kernels pass");
+  CLI::App* verb =
+      app.add_subcommand("devices", "what devices there are, what they can do, whether their kernels pass");
   verb->add_flag("--quick", *quick, "do not run the kernels");
   verb->callback([quick] {
     const auto cpu = step::open_device("cpu");
@@ -43,8 +45,8 @@ void add_devices(CLI::App& app) {
     if (!*quick) print_self_test("cpu");
     try {
       for (const opencl::DeviceInfo& d : opencl::list_devices()) {
-        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}\n", d.name,
-                   d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
+        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}\n",
+                   d.name, d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
                    d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "", d.fp16 ? ", fp16" : "",
                    d.subgroups ? ", sub-groups" : "");
         if (!*quick) print_self_test("opencl:" + d.name);

@@ -16,8 +16,9 @@ void add_dump(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("dump", "print a program after a stage of the compiler");
   verb->add_option("model", o->model, "lenet5, or mlp:WIDTH-..-WIDTH")->required();
-  verb->add_option("--after", o->after,
-                   "model, a pass (dead_code, .., update_grouping), lower, hoist, views, settle, order, in_place or place")
+  verb->add_option(
+          "--after", o->after,
+          "model, a pass (dead_code, .., update_grouping), lower, hoist, views, settle, order, in_place or place")
       ->capture_default_str();
   verb->add_option("--program", o->program, "train, micro, apply, evaluate, infer or prepare")->capture_default_str();
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));

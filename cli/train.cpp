@@ -23,7 +23,8 @@ struct Options {
 
 std::string clock_text(double seconds) {
   const auto s = static_cast<int64_t>(seconds + 0.5);
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60) : fmt::format("{}:{:02}", s / 60, s % 60);
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
 // One live line on a terminal; elsewhere a plain line now and then and at each epoch's end.
@@ -34,9 +35,10 @@ class Line {
   void operator()(const train::Progress& p) {
     if (!live_ && !p.epoch_done && now() - printed_ < 2) return;
     printed_ = now();
-    std::string text = fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  acc {:.2f}%  {:.0f} images/s  ETA {}  peak {} MiB  {}",
-                                   p.epoch, p.epochs, p.step, p.steps, p.loss, 100 * p.accuracy, p.images_per_second,
-                                   clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
+    std::string text =
+        fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  acc {:.2f}%  {:.0f} images/s  ETA {}  peak {} MiB  {}",
+                    p.epoch, p.epochs, p.step, p.steps, p.loss, 100 * p.accuracy, p.images_per_second,
+                    clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
     if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test acc {:.2f}%", p.test_loss, 100 * p.test_accuracy);
     fmt::print("{}{}{}", live_ ? "\r\x1b[K" : "", text, live_ && !p.epoch_done ? "" : "\n");
     std::fflush(stdout);
@@ -55,8 +57,8 @@ void run(Options& o) {
   if (o.out.empty()) o.out = "runs/" + o.settings.model.substr(0, o.settings.model.find(':'));
   make_folders(o.out);
   const data::DatasetPair data = data::load_dataset(o.data);
-  o.settings.schedule.warmup = static_cast<int64_t>(o.warmup_epochs * static_cast<double>(ceil_div(
-                                                                          data.train.count, o.settings.batch * o.settings.micro_batches)));
+  o.settings.schedule.warmup = static_cast<int64_t>(
+      o.warmup_epochs * static_cast<double>(ceil_div(data.train.count, o.settings.batch * o.settings.micro_batches)));
   const auto device = o.device.open();
   train::Trainer trainer(*device, data, o.settings);
   print_notes(*device);
@@ -64,7 +66,7 @@ void run(Options& o) {
   trainer.fit([&](const train::Progress& p) { line(p); });
 
   const train::Score score = trainer.evaluate(data.test);
-  train::WeightsInfo info{o.settings.model, o.data,          data.train.classes, trainer.normalisation(),
+  train::WeightsInfo info{o.settings.model,  o.data,          data.train.classes, trainer.normalisation(),
                           o.settings.epochs, o.settings.seed, score.accuracy,     device->target().name};
   const std::string weights = o.out + "/model.safetensors";
   train::save_weights(trainer.session(), weights, info);
@@ -82,15 +84,20 @@ void add_train(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("train", "train a model on a data set, write its weights");
   train::Settings& s = o->settings;
   verb->add_option("model", s.model, "lenet5, or mlp:WIDTH-..-WIDTH such as mlp:784-256-128-16")->required();
-  verb->add_option("--data", o->data, "fashion-mnist, a folder of idx or CIFAR-10 files, or synthetic:HxWxC:CLASSES:COUNT")
+  verb->add_option("--data", o->data,
+                   "fashion-mnist, a folder of idx or CIFAR-10 files, or synthetic:HxWxC:CLASSES:COUNT")
       ->capture_default_str();
   o->device.add_to(*verb);
   verb->add_option("--epochs", s.epochs)->capture_default_str()->check(CLI::Range(1, 1000000));
   verb->add_option("--batch", s.batch, "images per batch")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--accumulate", s.micro_batches, "batches per update")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--accumulate", s.micro_batches, "batches per update")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--lr", s.schedule.lr, "learning rate")->capture_default_str();
   verb->add_option("--schedule", o->schedule, "constant, step or cosine")->capture_default_str();
-  verb->add_option("--warmup", o->warmup_epochs, "epochs of linear warm-up")->capture_default_str()->check(CLI::Range(0.0, 1e6));
+  verb->add_option("--warmup", o->warmup_epochs, "epochs of linear warm-up")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
   verb->add_option("--momentum", s.optimizer.momentum)->capture_default_str()->check(CLI::Range(0.0, 1.0));
   verb->add_flag("--nesterov", s.optimizer.nesterov);

@@ -72,10 +72,12 @@ std::string CountAllocations::first() const {
 // so its free needs no replacement.
 #define SITU_REPLACES __attribute__((visibility("default")))
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): glibc's names
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* old, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 SITU_REPLACES void* malloc(size_t size) {
   situ::test::note_allocation();

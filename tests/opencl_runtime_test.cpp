@@ -243,6 +243,7 @@ TEST_F(OpenclRuntime, ManyProgramsBuildInParallel) {
   Rig rig;
   auto storage = rig.device->allocate({1 << 16});
   std::vector<LaunchSpec> launches;
+  launches.reserve(6);
   for (int i = 0; i < 6; ++i) launches.push_back(test::variant_launch({0, 16384 + i * 128, 1, 4, 4}, i));
   auto executable = rig.device->bind(launches, *storage);
   executable->enqueue();

@@ -36,6 +36,7 @@ class ProgramCacheTest : public test::OpenclTest {
     check("clCreateKernel", code);
     const Handle<cl_mem> y = run->make_buffer(CL_MEM_READ_WRITE, 4, nullptr);
     const cl_mem argument = y.get();
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): a buffer is passed as its handle, which is a pointer
     check("clSetKernelArg", run->cl.clSetKernelArg(kernel.get(), 0, sizeof(argument), &argument));
     const size_t one = 1;
     check("clEnqueueNDRangeKernel",
@@ -46,7 +47,7 @@ class ProgramCacheTest : public test::OpenclTest {
     return result;
   }
   // Spoils the file of kProgram, then expects it to be noticed, the program to work and the file to be mended.
-  void expect_mended(const std::function<std::string(std::string)>& spoil) {
+  void expect_mended(const std::function<std::string(const std::string&)>& spoil) {
     const std::string path = open(folder.path())->path_of(kProgram);
     open(folder.path())->get(kProgram);
     const std::string good = read_file(path);
@@ -95,13 +96,14 @@ TEST_F(ProgramCacheTest, EveryPartOfTheKeyCounts) {
 }
 
 TEST_F(ProgramCacheTest, DamagedFilesAreRebuiltAndReplaced) {
-  expect_mended([](std::string file) { return file.substr(0, file.size() / 2); });
-  expect_mended([](std::string file) { return file.substr(0, 10); });
+  expect_mended([](const std::string& file) { return file.substr(0, file.size() / 2); });
+  expect_mended([](const std::string& file) { return file.substr(0, 10); });
   expect_mended([](const std::string&) { return std::string(); });
   expect_mended([](const std::string&) { return std::string(5000, 'x'); });
-  expect_mended([](std::string file) { return file + "tail"; });
+  expect_mended([](const std::string& file) { return file + "tail"; });
   for (double place : {0.0, 0.02, 0.3, 0.6, 0.999})
-    expect_mended([place](std::string file) {
+    expect_mended([place](const std::string& good) {
+      std::string file = good;
       file[static_cast<size_t>(place * static_cast<double>(file.size()))] ^= 1;
       return file;
     });
@@ -112,7 +114,7 @@ TEST_F(ProgramCacheTest, FileOfAnotherProgramIsNotUsed) {
   ProgramSource eight = kProgram;
   eight.options = " -DSEVEN=8";
   cache->get(eight);
-  const std::string foreign = read_file(cache->path_of(eight));
+  std::string foreign = read_file(cache->path_of(eight));
   expect_mended([&](const std::string&) { return foreign; });
 }
 
@@ -170,6 +172,7 @@ TEST_F(ProgramCacheTest, FolderThatVanishesIsNoFailure) {
 TEST_F(ProgramCacheTest, ManyThreadsAndCachesShareAFolder) {
   const std::unique_ptr<ProgramCache> caches[] = {open(folder.path()), open(folder.path())};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&, i] {
       for (int value = 20; value < 23; ++value) {

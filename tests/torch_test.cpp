@@ -13,6 +13,7 @@
 #include "model/init.h"
 #include "step/devices.h"
 #include "step/programs.h"
+#include "step/session.h"
 
 namespace situ::test {
 namespace {

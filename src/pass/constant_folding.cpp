@@ -31,6 +31,18 @@ Value identity_operand(const ir::Graph& to, const std::string& op, const ir::Val
   return ir::kNoValue;
 }
 
+// A fused expression of splats, by its own reference on single elements.
+double fold_fused(const ir::Node& node, std::vector<double>& args) {
+  ir::Attrs attrs = node.attrs;
+  attrs.set("shape", ir::Ints{1});
+  std::vector<ops::RefTensor> in;
+  for (double& arg : args) in.push_back({f32({1}), &arg});
+  double result = 0;
+  const ops::RefTensor out[] = {{f32({1}), &result}};
+  ops::get("fused").reference({attrs, in, out});
+  return result;
+}
+
 std::optional<double> fold(const ir::Graph& to, const ir::Node& node, const ir::Values& in) {
   std::vector<double> args;
   for (Value v : in) {
@@ -40,6 +52,7 @@ std::optional<double> fold(const ir::Graph& to, const ir::Node& node, const ir::
   }
   if (args.empty()) return std::nullopt;
   if (node.op == "reshape" || node.op == "split" || node.op == "transpose") return args[0];
+  if (node.op == "fused") return fold_fused(node, args);
   const ops::OpDef* op = ops::find(node.op);
   if (op && op->scalar) return op->scalar(args.data());
   return std::nullopt;

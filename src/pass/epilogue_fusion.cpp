@@ -17,6 +17,8 @@ using ir::Value;
 
 bool takes_epilogue(const std::string& op) { return op == "matmul" || op == "conv2d" || op == "conv2d_dx"; }
 
+constexpr size_t kMostSteps = 4;  // what kernels hold
+
 struct Step {
   const char* word = nullptr;    // of the epilogue; null: this node is none
   size_t host = 0;               // operand that carries the result to extend
@@ -38,46 +40,46 @@ Step epilogue_step(const ir::Graph& graph, const ir::Node& node, const std::vect
   return {};
 }
 
+// A matmul or convolution with one more step fused into it; operands are values of the old graph.
+ir::Node extended(ir::Node node, const Step& step) {
+  const std::string before = node.attrs.text("epilogue", "");
+  node.attrs.set("epilogue", before.empty() ? step.word : before + "+" + step.word);
+  if (step.operand != ir::kNoValue) node.inputs.push_back(step.operand);
+  return node;
+}
+
 }  // namespace
 
 ir::Graph epilogue_fusion(const ir::Graph& graph) {
   const auto users = ir::users_of(graph);
-  // pending[v]: the node that will compute v once we know nothing more can be fused into it.
-  std::vector<ir::Node> pending(graph.values.size());
-  std::vector<bool> hosts(graph.values.size());
-  ir::Rebuild rebuild(graph);
-
-  auto flush = [&](Value v) {  // emit a pending node: somebody else needs its value now
-    const auto i = static_cast<size_t>(v);
-    if (!hosts[i]) return;
-    const ir::Node& node = pending[i];
-    rebuild.map(v, rebuild.to.append(node.op, node.inputs, {graph.type(v)}, node.attrs).outputs[0]);
-    hosts[i] = false;
-  };
-
+  std::vector<ir::Node> chains(graph.values.size());  // by the value a chain computes; no op: none does
+  std::vector<bool> open(graph.values.size()), absorbed(graph.values.size());
   for (const ir::Node& node : graph.nodes) {
-    const Step step = epilogue_step(graph, node, hosts);
-    const size_t host = step.word ? static_cast<size_t>(node.inputs[step.host]) : 0;
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (!step.word || i != step.host) flush(node.inputs[i]);
-    if (!step.word && !takes_epilogue(node.op)) {
-      rebuild.copy(node);
-      continue;
-    }
-    ir::Node fused;
+    const Step step = epilogue_step(graph, node, open);
+    if (!step.word && !takes_epilogue(node.op)) continue;
+    const auto out = static_cast<size_t>(node.outputs[0]);
     if (step.word) {
-      fused = pending[host];
-      hosts[host] = false;
-      const std::string before = fused.attrs.text("epilogue", "");
-      fused.attrs.set("epilogue", before.empty() ? step.word : before + "+" + step.word);
-      if (step.operand != ir::kNoValue) fused.inputs.push_back(rebuild(step.operand));
+      const auto host = static_cast<size_t>(node.inputs[step.host]);
+      chains[out] = extended(chains[host], step);
+      absorbed[host] = true;
+      open[host] = false;
     } else {
-      fused = {node.op, rebuild(node.inputs), {}, node.attrs};
+      chains[out] = {node.op, node.inputs, {}, node.attrs};
     }
-    const Value out = node.outputs[0];
-    pending[static_cast<size_t>(out)] = std::move(fused);
-    hosts[static_cast<size_t>(out)] = true;
-    if (users[static_cast<size_t>(out)].size() != 1) flush(out);
+    open[out] = users[out].size() == 1 && ops::epilogue_of(chains[out].attrs).size() < kMostSteps;
+  }
+
+  ir::Rebuild rebuild(graph);
+  for (const ir::Node& node : graph.nodes) {
+    const size_t out = node.outputs.empty() ? 0 : static_cast<size_t>(node.outputs[0]);
+    if (node.outputs.empty() || chains[out].op.empty()) {
+      rebuild.copy(node);
+    } else if (!absorbed[out]) {
+      const ir::Node& fused = chains[out];
+      rebuild.map(
+          node.outputs[0],
+          rebuild.to.append(fused.op, rebuild(fused.inputs), {graph.type(node.outputs[0])}, fused.attrs).outputs[0]);
+    }
   }
   return std::move(rebuild.to);
 }

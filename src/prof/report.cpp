@@ -13,7 +13,9 @@ using nlohmann::ordered_json;
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 double rounded(double v, double unit) { return static_cast<double>(static_cast<int64_t>(v / unit + 0.5)) * unit; }
 
-std::string share(double part, double whole) { return fmt::format("{:.3f} ms  {:4.1f}%", part * 1e3, 100 * part / whole); }
+std::string share(double part, double whole) {
+  return fmt::format("{:.3f} ms  {:4.1f}%", part * 1e3, 100 * part / whole);
+}
 
 }  // namespace
 
@@ -47,7 +49,10 @@ std::string to_json(const Measured& m) {
   j["program"] = m.ledger.program;
   for (size_t i = 0; i < m.ledger.list.size(); ++i) {
     const auto& l = m.ledger.list[i];
-    j["list"].push_back({{"kernel", l.kernel}, {"operands", l.detail}, {"flops", l.flops}, {"bytes", l.bytes},
+    j["list"].push_back({{"kernel", l.kernel},
+                         {"operands", l.detail},
+                         {"flops", l.flops},
+                         {"bytes", l.bytes},
                          {"seconds", i < m.launch_seconds.size() ? m.launch_seconds[i] : 0.0}});
   }
   return j.dump(1);
@@ -92,7 +97,11 @@ std::string side_by_side(const std::vector<Measured>& columns) {
   static const Row rows[] = {
       {"residency", [](const Measured& m) { return m.residency; }},
       {"step (median)", [](const Measured& m) { return fmt::format("{:.3f} ms", m.median_seconds * 1e3); }},
-      {"arithmetic", [](const Measured& m) { return fmt::format("{:.4f} GFLOP, {:.1f} GFLOP/s", m.ledger.flops * 1e-9, m.ledger.flops * 1e-9 / m.median_seconds); }},
+      {"arithmetic",
+       [](const Measured& m) {
+         return fmt::format("{:.4f} GFLOP, {:.1f} GFLOP/s", m.ledger.flops * 1e-9,
+                            m.ledger.flops * 1e-9 / m.median_seconds);
+       }},
       {"launches", [](const Measured& m) { return fmt::format("{}", m.counted.launches); }},
       {"host waits", [](const Measured& m) { return fmt::format("{}", m.counted.waits); }},
       {"bytes to the device", [](const Measured& m) { return fmt::format("{}", m.counted.bytes_in); }},
@@ -116,7 +125,8 @@ std::string side_by_side(const std::vector<Measured>& columns) {
 }
 
 std::string launch_table(const Measured& m) {
-  std::string text = fmt::format("{:>4}  {:18} {:>9} {:>9} {:>8}  {}\n", "#", "kernel", "us", "GFLOP/s", "GB/s", "operands");
+  std::string text =
+      fmt::format("{:>4}  {:18} {:>9} {:>9} {:>8}  {}\n", "#", "kernel", "us", "GFLOP/s", "GB/s", "operands");
   for (size_t i = 0; i < m.ledger.list.size(); ++i) {
     const auto& l = m.ledger.list[i];
     const double s = std::max(m.launch_seconds[i], 1e-9);

@@ -2,8 +2,7 @@
 
 namespace situ::step {
 
-Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs,
-            const SessionOptions& options) {
+Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs, const SessionOptions& options) {
   Session session(device, {graph}, options);
   Batch& batch = session.next_batch();
   for (const ir::Node& node : graph.nodes) {

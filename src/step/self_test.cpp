@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/ref/device.h"
+#include "ops/magnitude.h"
 #include "step/run.h"
 
 namespace situ::step {
@@ -43,7 +44,7 @@ const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op) {
   return *found;
 }
 
-// The same op with `magnitude` for its reference, on |inputs|.
+// What the terms of each result add up to, signs aside.
 std::vector<std::vector<double>> magnitudes(const ops::OpDef& op, const ir::Graph& graph, const ops::Example& example,
                                             uint64_t seed) {
   std::vector<std::vector<double>> storage;
@@ -51,7 +52,6 @@ std::vector<std::vector<double>> magnitudes(const ops::OpDef& op, const ir::Grap
   storage.reserve(64);
   for (size_t i = 0; i < example.inputs.size(); ++i) {
     auto& values = storage.emplace_back(ops::example_values(example.inputs[i], seed + i));
-    for (double& v : values) v = std::fabs(v);
     in.push_back({example.inputs[i].type, values.data()});
   }
   const ir::Node& node = op_node(graph, op);
@@ -60,7 +60,7 @@ std::vector<std::vector<double>> magnitudes(const ops::OpDef& op, const ir::Grap
     auto& values = storage.emplace_back(static_cast<size_t>(graph.type(v).count()));
     out.push_back({graph.type(v), values.data()});
   }
-  (op.magnitude ? op.magnitude : op.reference)({node.attrs, in, out});
+  ops::run_magnitude(op, {node.attrs, in, out});
   return {storage.begin() + static_cast<long>(first), storage.end()};
 }
 

@@ -27,6 +27,16 @@ void widen(const std::byte* from, const Type& type, double* to) {
   type.dtype == DType::f32 ? convert<float>(from, type.count(), to) : convert<int32_t>(from, type.count(), to);
 }
 
+// One element as the device holds it.
+void encode(double value, DType dtype, int64_t element_bytes, std::byte* to) {
+  const auto single = static_cast<float>(value);
+  const auto integer = static_cast<int32_t>(value);
+  const void* from = element_bytes == 8    ? static_cast<const void*>(&value)
+                     : dtype == DType::f32 ? static_cast<const void*>(&single)
+                                           : static_cast<const void*>(&integer);
+  std::memcpy(to, from, static_cast<size_t>(element_bytes));
+}
+
 int64_t end_of(const Field& field, int64_t begin, int64_t element_bytes) {
   return begin + field.type.count() * element_bytes;
 }
@@ -136,23 +146,8 @@ Session::Session(device::Device& device, const std::vector<ir::Graph>& programs,
 }
 
 void Session::fill_constants() {
-  for (const Constant& c : compiled_.memory.constants()) {
-    std::vector<std::byte> bytes(static_cast<size_t>(c.type.count() * device_.target().element_bytes));
-    for (int64_t i = 0; i < c.type.count(); ++i) {
-      std::byte* at = bytes.data() + i * device_.target().element_bytes;
-      const auto single = static_cast<float>(c.value);
-      const auto integer = static_cast<int32_t>(c.value);
-      if (device_.target().element_bytes == 8)
-        std::memcpy(at, &c.value, 8);
-      else if (c.type.dtype == DType::f32)
-        std::memcpy(at, &single, 4);
-      else
-        std::memcpy(at, &integer, 4);
-    }
-    device_.write(*storage_, 1, c.offset, bytes.data(), static_cast<int64_t>(bytes.size()));
-    device_.finish();
-    if (!shadow_.empty()) std::memcpy(shadow_[1].data() + c.offset, bytes.data(), bytes.size());
-  }
+  for (const Constant& c : compiled_.memory.constants())
+    write_elements(1, c.offset, c.type, std::vector<double>(static_cast<size_t>(c.type.count()), c.value));
 }
 
 bool Session::has_program(std::string_view name) const {
@@ -166,15 +161,11 @@ int Session::program(std::string_view name) const {
   fail("this session has no program `{}`", name);
 }
 
-void Session::write_elements(int slab, int64_t offset, const Type& type, std::span<const float> values) {
+void Session::write_elements(int slab, int64_t offset, const Type& type, std::span<const double> values) {
   const int64_t element = device_.target().element_bytes;
   std::vector<std::byte> bytes(static_cast<size_t>(type.count() * element));
-  std::vector<double> wide(values.begin(), values.end());
-  std::vector<int32_t> integers(values.begin(), values.end());
-  const void* from = element == 8               ? static_cast<const void*>(wide.data())
-                     : type.dtype == DType::f32 ? static_cast<const void*>(values.data())
-                                                : static_cast<const void*>(integers.data());
-  std::memcpy(bytes.data(), from, bytes.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    encode(values[i], type.dtype, element, bytes.data() + static_cast<int64_t>(i) * element);
   device_.write(*storage_, slab, offset, bytes.data(), static_cast<int64_t>(bytes.size()));
   device_.finish();  // `bytes` dies here, and a later host read must see it
   if (!shadow_.empty()) std::memcpy(shadow_[static_cast<size_t>(slab)].data() + offset, bytes.data(), bytes.size());
@@ -200,6 +191,10 @@ std::vector<double> Session::read_elements(int slab, int64_t offset, int64_t pit
 }
 
 void Session::set(std::string_view name, std::span<const float> values) {
+  set(name, std::vector<double>(values.begin(), values.end()));
+}
+
+void Session::set(std::string_view name, std::span<const double> values) {
   const ir::State* state = compiled_.memory.find_state(name);
   if (!state) fail("there is no state `{}` in this session", name);
   if (static_cast<int64_t>(values.size()) != state->type.count())

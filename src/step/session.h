@@ -61,6 +61,7 @@ class Session {
   bool has_program(std::string_view name) const;
   const std::vector<ir::State>& states() const { return compiled_.memory.states(); }
   void set(std::string_view state, std::span<const float> values);
+  void set(std::string_view state, std::span<const double> values);  // rounded where the device holds floats
   std::vector<float> get(std::string_view state);
   std::vector<double> get_double(std::string_view state);  // without rounding, where the device is more exact
 
@@ -83,7 +84,7 @@ class Session {
   void note_writes(int program);
   bool stays(int slab) const;  // under this residency, is the slab never copied per launch?
   std::vector<double> read_elements(int slab, int64_t offset, int64_t pitch, const Type& type);
-  void write_elements(int slab, int64_t offset, const Type& type, std::span<const float> values);
+  void write_elements(int slab, int64_t offset, const Type& type, std::span<const double> values);
 
   device::Device& device_;
   SessionOptions options_;

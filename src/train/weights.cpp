@@ -35,10 +35,14 @@ void save_weights(step::Session& session, const std::string& path, const Weights
     tensors.push_back(io::f32_tensor(state.name, model::file_shape(state), values.back()));
   }
   io::write_safetensors(path, std::move(tensors), {{"format", "pt"}, {"model", info.model}});
-  const json j = {{"model", info.model},   {"data", info.data},
-                  {"classes", info.classes}, {"mean", info.normalisation.mean},
-                  {"std", info.normalisation.std}, {"epochs", info.epochs},
-                  {"seed", info.seed},     {"test_accuracy", info.test_accuracy},
+  const json j = {{"model", info.model},
+                  {"data", info.data},
+                  {"classes", info.classes},
+                  {"mean", info.normalisation.mean},
+                  {"std", info.normalisation.std},
+                  {"epochs", info.epochs},
+                  {"seed", info.seed},
+                  {"test_accuracy", info.test_accuracy},
                   {"device", info.device}};
   write_file_atomic(info_path(path), j.dump(2) + "\n");
 }
@@ -48,8 +52,7 @@ void load_weights(step::Session& session, const std::string& path) {
   for (const ir::State& state : session.states()) {
     const bool parameter = model::has_role(state, "parameter");
     const io::Tensor* tensor = file.find(state.name);
-    if (!tensor && parameter)
-      fail("{} has no tensor `{}`: it holds the weights of another model", path, state.name);
+    if (!tensor && parameter) fail("{} has no tensor `{}`: it holds the weights of another model", path, state.name);
     if (!tensor || !is_saved(state, true)) continue;
     if (tensor->shape != model::file_shape(state))
       fail("{}: tensor `{}` is [{}], the model needs [{}]: it holds the weights of another model", path, state.name,

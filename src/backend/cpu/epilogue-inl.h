@@ -19,11 +19,21 @@ HWY_INLINE Floats apply_epilogue(const TileEpilogue& epilogue, Floats v, int64_t
     const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
     const float* like_y = word.operand + row * word.pitch + col;
     switch (word.kind) {
-      case ops::Epilogue::bias: v = hn::Add(v, load_up_to(word.operand + col, n)); break;
-      case ops::Epilogue::relu: v = relu_of(v); break;
-      case ops::Epilogue::relu6: v = relu6_of(v); break;
-      case ops::Epilogue::residual: v = hn::Add(v, load_up_to(like_y, n)); break;
-      case ops::Epilogue::mask: v = hn::IfThenElseZero(hn::Gt(load_up_to(like_y, n), zeros()), v); break;
+      case ops::Epilogue::bias:
+        v = hn::Add(v, load_up_to(word.operand + col, n));
+        break;
+      case ops::Epilogue::relu:
+        v = relu_of(v);
+        break;
+      case ops::Epilogue::relu6:
+        v = relu6_of(v);
+        break;
+      case ops::Epilogue::residual:
+        v = hn::Add(v, load_up_to(like_y, n));
+        break;
+      case ops::Epilogue::mask:
+        v = hn::IfThenElseZero(hn::Gt(load_up_to(like_y, n), zeros()), v);
+        break;
     }
   }
   return v;

@@ -84,6 +84,22 @@ HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), 
 HWY_INLINE Floats relu_of(Floats x) { return hn::Max(zeros(), x); }
 HWY_INLINE Floats relu6_of(Floats x) { return hn::Min(fill(6.0f), hn::Max(zeros(), x)); }
 
+#if HWY_TARGET != HWY_SCALAR
+// to[k][j] = from[j][k] for a block of 4 x 4.
+HWY_INLINE void transpose_4x4(const float* from, int64_t pitch, float* to, int64_t to_pitch) {
+  const hn::FixedTag<float, 4> d;
+  const hn::Repartition<double, decltype(d)> dd;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + pitch);
+  const auto r2 = hn::LoadU(d, from + 2 * pitch), r3 = hn::LoadU(d, from + 3 * pitch);
+  const auto a = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1)), b = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
+  const auto e = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1)), f = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, a, b)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, a, b)), d, to + to_pitch);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, e, f)), d, to + 2 * to_pitch);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, e, f)), d, to + 3 * to_pitch);
+}
+#endif
+
 }  // namespace situ::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

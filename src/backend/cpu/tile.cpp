@@ -71,7 +71,7 @@ void run_tile(const Tile& t) {
   for (int64_t s = 0; s < t.count; ++s, a += MR) {
     SITU_ROWS(SITU_POINTER)
     const int64_t length = t.segments[s].length, a_step = t.a_step, b_step = t.b_step;
-    const float* b = t.b + t.segments[s].row * b_step;
+    const float* b = t.b + t.segments[s].offset;
     for (int64_t k = 0, ka = 0; k < length; ++k, ka += a_step, b += b_step) {
       const auto load_b = [&](int j) HWY_ATTR {
         if constexpr (EDGE)

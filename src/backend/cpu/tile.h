@@ -1,7 +1,6 @@
 // tile.h -- the register tile under matmul and all convolutions: MR x NV vectors of the result, from segments.
 //
-//     y[rows[i]][col + j] = epilogue( sum over segments s, k < s.length:  a[s][i][k * a_step] * b[(s.row + k) * b_step
-//     + j] )
+//     y[rows[i]][col + j] = epilogue(sum over segments s and k:  a[s][i][k * a_step] * b[s.offset + k * b_step + j])
 //
 // A row of a is a pointer per segment, so the same tile serves a matrix (one segment), its transpose (a_step = pitch),
 // and a convolution (a segment per kernel row or tap; a pixel outside the image points at zeros). b is a packed panel
@@ -32,7 +31,7 @@ struct TileEpilogue {
 TileEpilogue bind_epilogue(const Call& call, int first);
 
 struct TileSegment {
-  int64_t row = 0;  // of b
+  int64_t offset = 0;  // into b, elements
   int64_t length = 0;
 };
 

@@ -44,7 +44,7 @@ class TileTable {
   const float** add(int64_t row, int64_t length) {
     if (segments_ == kSegments) make_room();
     ++entries_[tiles_ - 1].count;
-    list_[segments_] = {row, length};
+    list_[segments_] = {row * set_.b_step, length};
     return pointers_ + segments_++ * set_.mr;
   }
   // Room for `count` floats that last as long as the next segment.

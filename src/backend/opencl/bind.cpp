@@ -93,6 +93,7 @@ class ArgumentSetter {
  private:
   template <typename T>
   void set_raw(const T& value) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): a buffer is passed as its handle, which is a pointer
     const cl_int code = run_.cl.clSetKernelArg(kernel_, index_, sizeof(T), &value);
     const bool wrong = code == CL_INVALID_ARG_INDEX || code == CL_INVALID_ARG_SIZE || code == CL_INVALID_ARG_VALUE;
     SITU_ASSERT(!wrong, "argument {} of kernel '{}' of {}: {}", index_, call_->kernel, call_->file, code_name(code));

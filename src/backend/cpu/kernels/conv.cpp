@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/conv_phases.h"
 #include "backend/cpu/tile_table.h"
 #include "base/error.h"
 #include "ops/window.h"
@@ -25,17 +26,6 @@ constexpr int64_t kZeroFloats = device::kZeroRun / static_cast<int64_t>(sizeof(f
 constexpr int64_t kLongestCopy = 128;  // floats of a window row that is copied rather than split into taps
 constexpr int64_t kPixelUnit = 24;     // a multiple of every tile height
 constexpr int64_t kEnoughTasks = 32;
-
-struct Tap {
-  int64_t offset = 0;  // input position = u * scale + offset
-  int64_t index = 0;   // its place in the panels' K
-};
-// The results of one phase along one axis: positions first + u * step, u < count.
-struct Phase {
-  int64_t first = 0, step = 1, count = 0, scale = 1;
-  std::vector<Tap> taps = {};
-  bool consecutive = false;  // taps are neighbours, in memory and in the panels
-};
 
 struct Conv {
   const float *x = nullptr, *zeros = nullptr;
@@ -54,39 +44,6 @@ struct Conv {
   TileEpilogue epilogue;
 };
 
-bool are_consecutive(const std::vector<Tap>& taps) {
-  for (size_t i = 1; i < taps.size(); ++i)
-    if (taps[i].offset != taps[i - 1].offset + 1 || taps[i].index != taps[i - 1].index + 1) return false;
-  return !taps.empty();
-}
-
-std::vector<Phase> forward_phases(const ops::WindowAxis& axis) {
-  Phase phase{.count = axis.out, .scale = axis.stride};
-  for (int64_t k = 0; k < axis.kernel; ++k) phase.taps.push_back({axis.position(0, k), k});
-  phase.consecutive = are_consecutive(phase.taps);
-  return {phase};
-}
-
-// Input i = first + u * stride receives tap k from output u + (first + before - k * dilation) / stride.
-std::vector<Phase> backward_phases(const ops::WindowAxis& axis) {
-  std::vector<Phase> phases;
-  for (int64_t first = 0; first < std::min(axis.stride, axis.in); ++first) {
-    Phase phase{.first = first, .step = axis.stride, .count = ceil_div(axis.in - first, axis.stride)};
-    for (int64_t k = axis.kernel - 1; k >= 0; --k) {
-      const int64_t reach = first + axis.before - k * axis.dilation;
-      if (reach % axis.stride == 0) phase.taps.push_back({reach / axis.stride, axis.kernel - 1 - k});
-    }
-    phase.consecutive = are_consecutive(phase.taps);
-    phases.push_back(std::move(phase));
-  }
-  return phases;
-}
-
-struct Pixel {
-  const float* image = nullptr;
-  int64_t y = 0, x = 0;  // input position of a tap with offset 0
-};
-
 // One tile under construction: MR result pixels, those beyond the last repeat it.
 class Window {
  public:
@@ -94,6 +51,9 @@ class Window {
       : conv_(conv), y_(y), x_(x), base_(conv.x + group * conv.channels), mr_(mr) {
     length_ = static_cast<int64_t>(x.taps.size()) * conv.channels;
     whole_rows_ = conv.dense && x.consecutive && length_ <= kZeroFloats;
+    if (x.taps.empty()) return;
+    first_inside_ = -x.taps.front().offset;
+    end_inside_ = conv.in_w - x.taps.back().offset;
   }
 
   void seek(int64_t pixel) {
@@ -103,30 +63,30 @@ class Window {
   }
   // Takes the next m pixels.
   void next(int64_t m) {
-    inside_ = !x_.taps.empty();
-    for (int64_t i = 0; i < mr_; ++i) {
-      if (i >= m) {
-        pixels_[i] = pixels_[i - 1];
-        rows_[i] = rows_[i - 1];
-        continue;
-      }
-      pixels_[i] = {base_ + n_ * conv_.in_h * conv_.in_w * conv_.x_pitch, v_ * y_.scale, u_ * x_.scale};
+    top_ = bottom_ = v_ * y_.scale;
+    inside_ = true;
+    for (int64_t i = 0; i < m; ++i) {
+      y_at_[i] = v_ * y_.scale;
+      x_at_[i] = u_ * x_.scale;
+      origin_[i] = base_ + ((n_ * conv_.in_h + y_at_[i]) * conv_.in_w + x_at_[i]) * conv_.x_pitch;
       rows_[i] = (n_ * conv_.out_h + y_.first + v_ * y_.step) * conv_.out_w + x_.first + u_ * x_.step;
-      if (inside_) inside_ = row_inside(pixels_[i].x);
-      if (++u_ == x_.count) {
-        u_ = 0;
-        if (++v_ == y_.count) {
-          v_ = 0;
-          ++n_;
-        }
-      }
+      top_ = std::min(top_, y_at_[i]);
+      bottom_ = std::max(bottom_, y_at_[i]);
+      inside_ = inside_ && row_inside(i);
+      if (++u_ == x_.count) next_row();
+    }
+    for (int64_t i = m; i < mr_; ++i) {
+      y_at_[i] = y_at_[i - 1];
+      x_at_[i] = x_at_[i - 1];
+      origin_[i] = origin_[i - 1];
+      rows_[i] = rows_[i - 1];
     }
   }
   const int64_t* rows() const { return rows_; }
 
   void add_segments(TileTable& table) const {
     for (const Tap& ty : y_.taps) {
-      if (!any_row(ty.offset)) continue;
+      if (bottom_ + ty.offset < 0 || top_ + ty.offset >= conv_.in_h) continue;
       if (whole_rows_ && inside_)
         add_row(table, ty);
       else if (whole_rows_ && length_ <= kLongestCopy)
@@ -137,18 +97,21 @@ class Window {
   }
 
  private:
-  bool row_inside(int64_t x) const { return x + x_.taps.front().offset >= 0 && x + x_.taps.back().offset < conv_.in_w; }
+  void next_row() {
+    u_ = 0;
+    if (++v_ < y_.count) return;
+    v_ = 0;
+    ++n_;
+  }
+  bool row_inside(int64_t i) const { return x_at_[i] >= first_inside_ && x_at_[i] < end_inside_; }
   bool y_inside(int64_t i, int64_t offset) const {
-    const int64_t y = pixels_[i].y + offset;
-    return y >= 0 && y < conv_.in_h;
+    return static_cast<uint64_t>(y_at_[i] + offset) < static_cast<uint64_t>(conv_.in_h);
   }
-  bool any_row(int64_t offset) const {
-    for (int64_t i = 0; i < mr_; ++i)
-      if (y_inside(i, offset)) return true;
-    return false;
+  bool x_inside(int64_t i, int64_t offset) const {
+    return static_cast<uint64_t>(x_at_[i] + offset) < static_cast<uint64_t>(conv_.in_w);
   }
-  const float* at(int64_t i, int64_t dy, int64_t dx) const {
-    return pixels_[i].image + ((pixels_[i].y + dy) * conv_.in_w + pixels_[i].x + dx) * conv_.x_pitch;
+  int64_t distance(const Tap& ty, const Tap& tx) const {  // in elements, from a pixel's origin
+    return (ty.offset * conv_.in_w + tx.offset) * conv_.x_pitch;
   }
   int64_t panel_row(const Tap& ty, const Tap& tx) const {
     return (ty.index * conv_.taps_x + tx.index) * conv_.channels;
@@ -157,51 +120,54 @@ class Window {
   void add_row(TileTable& table, const Tap& ty) const {
     const Tap& tx = x_.taps.front();
     const float** to = table.add(panel_row(ty, tx), length_);
-    for (int64_t i = 0; i < mr_; ++i) to[i] = y_inside(i, ty.offset) ? at(i, ty.offset, tx.offset) : conv_.zeros;
+    const int64_t step = distance(ty, tx);
+    if (top_ + ty.offset >= 0 && bottom_ + ty.offset < conv_.in_h)
+      for (int64_t i = 0; i < mr_; ++i) to[i] = origin_[i] + step;
+    else
+      for (int64_t i = 0; i < mr_; ++i) to[i] = y_inside(i, ty.offset) ? origin_[i] + step : conv_.zeros;
   }
 
   void add_copied_row(TileTable& table, const Tap& ty) const {
     float* scratch = table.scratch(length_ * mr_);  // before add(): making room ends the segments so far
     const float** to = table.add(panel_row(ty, x_.taps.front()), length_);
-    for (int64_t i = 0; i < mr_; ++i) {
+    for (int64_t i = 0; i < mr_; ++i, scratch += length_) {
       if (!y_inside(i, ty.offset)) {
         to[i] = conv_.zeros;
-      } else if (row_inside(pixels_[i].x)) {
-        to[i] = at(i, ty.offset, x_.taps.front().offset);
+      } else if (row_inside(i)) {
+        to[i] = origin_[i] + distance(ty, x_.taps.front());
       } else {
-        copy_row(i, ty, scratch + i * length_);
-        to[i] = scratch + i * length_;
+        copy_row(i, ty, scratch);
+        to[i] = scratch;
       }
     }
   }
   void copy_row(int64_t i, const Tap& ty, float* to) const {
     for (const Tap& tx : x_.taps) {
-      const int64_t x = pixels_[i].x + tx.offset;
-      const float* from = x >= 0 && x < conv_.in_w ? at(i, ty.offset, tx.offset) : conv_.zeros;
+      const float* from = x_inside(i, tx.offset) ? origin_[i] + distance(ty, tx) : conv_.zeros;
       for (int64_t c = 0; c < conv_.channels; ++c) *to++ = from[c];
     }
   }
 
   // One tap; its channels in pieces no longer than the run of zeros.
   void add_tap(TileTable& table, const Tap& ty, const Tap& tx) const {
+    const int64_t step = distance(ty, tx);
     for (int64_t c = 0; c < conv_.channels; c += kZeroFloats) {
       const float** to = table.add(panel_row(ty, tx) + c, std::min(kZeroFloats, conv_.channels - c));
-      for (int64_t i = 0; i < mr_; ++i) {
-        const int64_t x = pixels_[i].x + tx.offset;
-        const bool in = y_inside(i, ty.offset) && x >= 0 && x < conv_.in_w;
-        to[i] = in ? at(i, ty.offset, tx.offset) + c : conv_.zeros;
-      }
+      for (int64_t i = 0; i < mr_; ++i)
+        to[i] = y_inside(i, ty.offset) && x_inside(i, tx.offset) ? origin_[i] + step + c : conv_.zeros;
     }
   }
 
   const Conv& conv_;
   const Phase &y_, &x_;
   const float* base_;
-  int64_t mr_, length_;
-  bool whole_rows_, inside_ = false;
+  int64_t mr_, length_ = 0;
+  int64_t first_inside_ = 0, end_inside_ = 0;  // x positions whose window row lies inside the image
+  bool whole_rows_ = false, inside_ = false;
   int64_t u_ = 0, v_ = 0, n_ = 0;
-  Pixel pixels_[kMaxTileRows];
-  int64_t rows_[kMaxTileRows];
+  int64_t top_ = 0, bottom_ = 0;       // least and greatest y of the tile
+  const float* origin_[kMaxTileRows];  // of a tap with offset 0
+  int64_t y_at_[kMaxTileRows], x_at_[kMaxTileRows], rows_[kMaxTileRows];
 };
 
 void run_task(const Conv& conv, int64_t task) {

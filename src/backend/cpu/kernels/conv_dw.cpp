@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/conv_splits.h"
 #include "backend/cpu/tile_table.h"
 #include "base/error.h"
 #include "ops/window.h"
@@ -134,25 +135,7 @@ Work bind_dw(const Call& call) {
   return {others * d->tile_blocks, [d](int64_t task) { run_task(*d, task); }};
 }
 
-// --- how many parts
-// ---------------------------------------------------------------------------------------------------- As many as give
-// every thread of a big machine something, but no more memory than conv_dw.split_bytes and no part shorter than a few
-// hundred thousand operations. By shape and tuning alone: sums must not change with the threads.
-int64_t splits_of(const ops::OpView& view, const device::Target& target) {
-  const Shape &dy = view.in(1).shape, &dw = view.out(0).shape;
-  const double flops = 2.0 * static_cast<double>(dy.count()) * static_cast<double>(dw[0] * dw[1] * dw[2]);
-  const int64_t by_memory = target.tuning.get("conv_dw.split_bytes", 4 << 20) / (dw.count() * 4);
-  const int64_t by_work = static_cast<int64_t>(flops / 3e5), most = target.tuning.get("conv_dw.splits", 16);
-  return std::clamp<int64_t>(std::min({most, by_memory, by_work, dy[0] * dy[1]}), 1, 256);
-}
-
-void expand_dw(device::Expansion& e) {
-  const int64_t splits = splits_of(e.view(), e.target());
-  if (splits == 1) return e.result(0, e.launch("conv2d_dw", e.inputs(), e.out_type(0), e.attrs()));
-  const Shape& dw = e.out_type(0).shape;
-  const ir::Value parts = e.launch("conv2d_dw", e.inputs(), f32({splits, dw[0], dw[1], dw[2], dw[3]}), e.attrs());
-  e.result(0, e.launch("sum_splits", {parts}, e.out_type(0)));
-}
+void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_dw", conv_dw_splits(e.view(), e.target())); }
 double seconds_dw(const ops::OpView&, const device::Target&) { return 1; }
 
 }  // namespace

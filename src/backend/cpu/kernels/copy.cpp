@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kWordsPerTask = 16384;
 constexpr int64_t kSquare = 16;
 
-// --- runs of y, each a run or a strided line of x ----------------------------------------------------------------------
+// --- runs of y, each a run or a strided line of x
+// ----------------------------------------------------------------------
 struct Lines {
   const int32_t* x = nullptr;
   int32_t* y = nullptr;
@@ -53,14 +54,15 @@ Work bind_lines(const Operand& x, const Axes& x_axes, const Operand& y) {
 
 Work bind_copy(const Call& call) { return bind_lines(call.in[0], axes_of(call.in[0]), call.out[0]); }
 
-// --- transposes: y's last axis and the axis of y that is x's last, in squares -----------------------------------------
+// --- transposes: y's last axis and the axis of y that is x's last, in squares
+// -----------------------------------------
 struct Squares {
   const int32_t* x = nullptr;
   int32_t* y = nullptr;
-  Axes x_outer, y_outer;  // the other axes
+  Axes x_outer, y_outer;       // the other axes
   int64_t rows = 0, cols = 0;  // of y: along x's innermost axis, along y's
-  int64_t x_col = 0;      // x's stride along y's last axis
-  int64_t y_row = 0;      // y's stride along x's last axis
+  int64_t x_col = 0;           // x's stride along y's last axis
+  int64_t y_row = 0;           // y's stride along x's last axis
   int64_t row_blocks = 0;
 };
 

@@ -10,6 +10,7 @@
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 
+#include "backend/cpu/conv_splits.h"
 #include "backend/cpu/epilogue-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/tile.h"
@@ -167,7 +168,8 @@ Work bind_dw(const Call& call) {
   return work(d, d.splits * d.window.y.kernel, &HWY_DYNAMIC_DISPATCH(dw_task));
 }
 
-// --- chosen whenever it applies ----------------------------------------------------------------------------------------
+// --- chosen whenever it applies
+// ----------------------------------------------------------------------------------------
 bool is_depthwise(int64_t groups, int64_t channels, int64_t outputs) {
   return groups == channels && groups == outputs && groups > 1;
 }
@@ -186,21 +188,17 @@ bool accepts_dw(const ops::OpView& v, const device::Target&) {
   return is_depthwise(v.attrs.integer("groups", 1), v.in(0).shape[3], v.in(1).shape[3]);
 }
 void expand_dw(device::Expansion& e) {
-  const Shape &dy = e.view().in(1).shape, &dw = e.out_type(0).shape;
+  const Shape& dy = e.view().in(1).shape;
   const int64_t splits = std::clamp<int64_t>(dy.count() / 16384, 1, std::min<int64_t>(dy[0] * dy[1], 16));
-  if (splits == 1) return e.result(0, e.launch("conv2d_depthwise_dw", e.inputs(), e.out_type(0), e.attrs()));
-  const ir::Value parts =
-      e.launch("conv2d_depthwise_dw", e.inputs(), f32({splits, dw[0], dw[1], dw[2], dw[3]}), e.attrs());
-  e.result(0, e.launch("sum_splits", {parts}, e.out_type(0)));
+  expand_by_splits(e, "conv2d_depthwise_dw", splits);
 }
 
 }  // namespace
 
 namespace kernels {
 KernelList depthwise() {
-  static constexpr Kernel kernels[] = {{"conv2d_depthwise", bind_forward},
-                                       {"conv2d_depthwise_dx", bind_dx},
-                                       {"conv2d_depthwise_dw", bind_dw}};
+  static constexpr Kernel kernels[] = {
+      {"conv2d_depthwise", bind_forward}, {"conv2d_depthwise_dx", bind_dx}, {"conv2d_depthwise_dw", bind_dw}};
   static constexpr device::Candidate candidates[] = {
       {.op = "conv2d", .name = "depthwise", .accepts = accepts_forward, .seconds = seconds, .expand = expand_forward},
       {.op = "conv2d_dx", .name = "depthwise", .accepts = accepts_forward, .seconds = seconds, .expand = expand_dx},

@@ -1,8 +1,8 @@
 // dropout.cpp -- y = x / (1 - p) where the element's random number is at least p, else 0.
 //
 // The number is word (index % 4) of the Philox block index / 4 of the stream (base/philox.h). Vectors run over blocks:
-// one vector holds the same word of neighbouring blocks, so the ten rounds are plain 32-bit vector arithmetic. The words
-// of kBlocks blocks are made in a buffer and then used in the order of the elements.
+// one vector holds the same word of neighbouring blocks, so the ten rounds are plain 32-bit vector arithmetic. The
+// words of kBlocks blocks are made in a buffer and then used in the order of the elements.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/dropout.cpp"
 #include <hwy/foreach_target.h>

@@ -53,7 +53,7 @@ void run_panel(const Gemm& g, float* y, int64_t panel, int64_t row0, int64_t row
   const TileFunction tile = full ? g.tile : g.last_tile;
   const float* pointers[kMaxTileRows];
   int64_t rows[kMaxTileRows];
-  const TileSegment segment{k0, k1 - k0};
+  const TileSegment segment{k0 * g.b_step, k1 - k0};
   Tile t{.a = pointers,
          .segments = &segment,
          .count = 1,

@@ -46,22 +46,6 @@ void pack_plain(const PackTask& p) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR
-// to[k][j] = from[j][k] for a block of 4 x 4.
-HWY_INLINE void transpose_4x4(const float* from, int64_t pitch, float* to, int64_t tn) {
-  const hn::FixedTag<float, 4> d;
-  const hn::Repartition<double, decltype(d)> dd;
-  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + pitch);
-  const auto r2 = hn::LoadU(d, from + 2 * pitch), r3 = hn::LoadU(d, from + 3 * pitch);
-  const auto a = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1)), b = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
-  const auto e = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1)), f = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, a, b)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, a, b)), d, to + tn);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, e, f)), d, to + 2 * tn);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, e, f)), d, to + 3 * tn);
-}
-#endif
-
 void pack_transposed(const PackTask& p) {
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR

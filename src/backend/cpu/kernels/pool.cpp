@@ -80,7 +80,8 @@ void avg_row(const Pool& p, int64_t task) {
     for (int64_t c = 0; c < p.channels; c += lanes()) {
       const int64_t left = p.channels - c;
       Floats sum = zeros();
-      each_tap(p, p.x, n, o_y, o_x, [&](const float* x, float) HWY_ATTR { sum = hn::Add(sum, load_up_to(x + c, left)); });
+      each_tap(p, p.x, n, o_y, o_x,
+               [&](const float* x, float) HWY_ATTR { sum = hn::Add(sum, load_up_to(x + c, left)); });
       store_up_to(hn::Mul(sum, scale), to + c, left);
     }
   }
@@ -171,9 +172,7 @@ HWY_EXPORT(avg_grad_row);
 HWY_EXPORT(max_grad_row);
 HWY_EXPORT(max_grad_plane);
 
-Image image(const Operand& operand) {
-  return {operand.f32(), operand.shape()[1], operand.shape()[2], operand.pitch};
-}
+Image image(const Operand& operand) { return {operand.f32(), operand.shape()[1], operand.shape()[2], operand.pitch}; }
 
 // `large`: the operand that is pooled, or its gradient.
 Pool make_pool(const Call& call, const Operand& large) {

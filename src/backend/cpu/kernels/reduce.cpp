@@ -31,9 +31,9 @@ constexpr int64_t kRunBlock = 1024;
 
 struct Reduce {
   const float* x = nullptr;
-  Axes kept, reduced;         // all axes but the innermost
-  Axis inner;                 // the innermost
-  bool columns = false;       // the innermost is kept
+  Axes kept, reduced;                         // all axes but the innermost
+  Axis inner;                                 // the innermost
+  bool columns = false;                       // the innermost is kept
   int64_t kept_count = 1, reduced_count = 1;  // products of the outer axes
   float* y = nullptr;
   int64_t y_cols = 1, y_pitch = 1, y_part = 0;  // elements from part to part
@@ -200,8 +200,8 @@ float reduce_result(const Reduce& r, const float* x, int64_t begin, int64_t end)
   for (int64_t i = begin, terms = 0; i < end;) {
     const int64_t n = std::min({r.inner.extent - col, end - i, kRunBlock});
     const float* from = x + rows.offset() + col * r.inner.stride;
-    block = OP::join(block, r.inner.stride == 1 ? reduce_run<OP>(from, n)
-                                                : reduce_strided_run<OP>(from, n, r.inner.stride));
+    block = OP::join(block,
+                     r.inner.stride == 1 ? reduce_run<OP>(from, n) : reduce_strided_run<OP>(from, n, r.inner.stride));
     i += n;
     col += n;
     if (col == r.inner.extent) {
@@ -280,8 +280,7 @@ Work finish(std::shared_ptr<Reduce> r) {
   const int64_t row = r->reduced_count * r->inner.extent / r->parts;
   r->column_blocks = ceil_div(r->inner.extent, kColumns);
   r->results_per_task = std::clamp<int64_t>(kElementsPerTask / std::max<int64_t>(row, 1), 1, 1024);
-  r->tasks_per_part =
-      r->columns ? r->kept_count * r->column_blocks : ceil_div(r->kept_count, r->results_per_task);
+  r->tasks_per_part = r->columns ? r->kept_count * r->column_blocks : ceil_div(r->kept_count, r->results_per_task);
   const auto run = &HWY_DYNAMIC_DISPATCH(reduce_task);
   return {r->parts * r->tasks_per_part, [r, run](int64_t task) { run(*r, task); }};
 }
@@ -311,7 +310,8 @@ std::shared_ptr<Reduce> over_axes(const Call& call) {
 Work bind_reduce(const Call& call) {
   auto r = over_axes(call);
   if (call.attrs.text("kind") == "mean")
-    r->scale = static_cast<float>(static_cast<double>(call.out[0].type.count()) / static_cast<double>(call.in[0].type.count()));
+    r->scale = static_cast<float>(static_cast<double>(call.out[0].type.count()) /
+                                  static_cast<double>(call.in[0].type.count()));
   return finish(r);
 }
 
@@ -335,8 +335,9 @@ Work bind_final(const Call& call) {
   return finish(r);
 }
 
-// --- one launch or two -------------------------------------------------------------------------------------------------
-// Two where the results alone are too few tasks for a long input. By shape alone.
+// --- one launch or two
+// ------------------------------------------------------------------------------------------------- Two where the
+// results alone are too few tasks for a long input. By shape alone.
 int64_t parts_of(const ops::OpView& view) {
   const Shape& x = view.in(0).shape;
   const int64_t results = view.out(0).count(), length = x.count() / results;

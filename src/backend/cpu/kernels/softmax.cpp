@@ -88,8 +88,7 @@ void grad_rows(const Softmax& s, int64_t task) {
     const float *y = s.x + r * s.x_pitch, *dy = s.dy + r * s.dy_pitch;
     float* dx = s.y + r * s.y_pitch;
     Floats sum = zeros();
-    for (int64_t i = 0; i < n; i += lanes())
-      sum = hn::MulAdd(load_up_to(y + i, n - i), load_up_to(dy + i, n - i), sum);
+    for (int64_t i = 0; i < n; i += lanes()) sum = hn::MulAdd(load_up_to(y + i, n - i), load_up_to(dy + i, n - i), sum);
     const Floats dot = fill(sum_lanes(sum));
     for (int64_t i = 0; i < n; i += lanes()) {
       const Floats v = hn::Mul(load_up_to(y + i, n - i), hn::Sub(load_up_to(dy + i, n - i), dot));

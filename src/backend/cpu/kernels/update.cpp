@@ -2,7 +2,8 @@
 //
 //   sgd   g += decay * w;  m = momentum * m + g;  w -= lr * (nesterov ? g + momentum * m : m)
 //   adam  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g;  t = step + 1
-//         w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps);  decay: g += decay * w, or w *= 1 - lr * decay
+//         w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps);  decay: g += decay * w, or w *= 1 - lr *
+//         decay
 // Every member is cut into pieces of kPiece elements; a task is one piece. lr and step are device scalars.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/update.cpp"

@@ -6,72 +6,67 @@
 //
 // A row of the GEMM is a pixel of y (pixels of all images in one list), a column an output channel, and k = (r, s, c).
 // The weights are panels (pack.cl: conv_dx takes reversed taps with C and O exchanged) or, for conv, w itself.
-// Nothing is gathered: for each tap the tile holds TM pointers to pixels of x, and a tap outside the image points at the
-// zeros at the start of the slab. Where the whole window lies inside for all TM pixels, taps that are neighbours in
-// memory are walked as one run, which is what makes few channels bearable.
+// Nothing is gathered. Where the window lies inside the image for all TM pixels of a tile, element k of each window is
+// offsets[k] away from its corner: one loop over k. Elsewhere, for each tap, the tile holds TM pointers to pixels of x,
+// and a tap outside the image points at the zeros at the start of the slab.
 // conv_dx with a stride: pixels of dx with the same (iy mod sh, ix mod sw), a phase, see the same taps; a tile stays in
 // one phase, and axis 2 of the grid counts phases.
 #include "tile.clh"
 #include "window.clh"
 
-// acc += a run of `count` values per pixel times as many rows of B; returns the next row of B.
-static inline __global const float* walk(fv acc[TM][NV], __global const float* const p[TM], int count,
-                                         __global const float* b, int b_step, const int at[NV]) {
-  for (int k = 0; k < count; ++k) {
-    fv bv[NV];
-    float av[TM];
-    tile_load(bv, b, at);
-#pragma unroll
-    for (int i = 0; i < TM; ++i) av[i] = p[i][k];
-    tile_step(acc, av, bv);
-    b += b_step;
-  }
-  return b;
-}
-
-// One tap, for pixels that may lie outside x: (py[i] + dy, px[i] + dx) is the pixel under the tap, pixel0[i] the first
-// of its image.
-static inline __global const float* tap(fv acc[TM][NV], __global const float* x, __global const float* zeros, int pitch,
-                                        const int pixel0[TM], const int py[TM], const int px[TM], int dy, int dx,
+// One tap for pixels that may lie outside x: pixel i under the tap is (py[i] + dy, px[i] + dx), its values start at
+// x + from[i] + step.
+static inline __global const float* tap(fv acc[TM][NV], __global const float* x, __global const float* zeros,
+                                        const int from[TM], const int py[TM], const int px[TM], int step, int dy, int dx,
                                         Window g, __global const float* b, int b_step, const int at[NV]) {
   __global const float* p[TM];
   int any = 0;
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
-    const int iy = py[i] + dy, ix = px[i] + dx;
-    const int inside = iy >= 0 && iy < g.h && ix >= 0 && ix < g.w;
+    const int inside = ((uint)(py[i] + dy) < (uint)g.h) & ((uint)(px[i] + dx) < (uint)g.w);
     any |= inside;
-    p[i] = inside ? x + (pixel0[i] + iy * g.w + ix) * pitch : zeros;
+    p[i] = inside ? x + (from[i] + step) : zeros;
   }
   if (!any) return b + g.c * b_step;
   for (int c = 0;;) {
-    b = walk(acc, p, min(ZERO_RUN, g.c - c), b, b_step, at);
+    const int count = min(ZERO_RUN, g.c - c);
+    for (int k = 0; k < count; ++k) {
+      fv bv[NV];
+      float av[TM];
+      tile_load(bv, b, at);
+#pragma unroll
+      for (int i = 0; i < TM; ++i) av[i] = p[i][k];
+      tile_step(acc, av, bv);
+      b += b_step;
+    }
     c += ZERO_RUN;
     if (c >= g.c) return b;
 #pragma unroll
-    for (int i = 0; i < TM; ++i)  // the next channels; what points at the zeros stays there
-      if (p[i] != zeros) p[i] += ZERO_RUN;
+    for (int i = 0; i < TM; ++i) p[i] = p[i] == zeros ? zeros : p[i] + ZERO_RUN;
   }
 }
 
-// All taps, for pixels whose window lies inside x; corner[i] is the window's first pixel.
-static inline void walk_inside(fv acc[TM][NV], __global const float* x, int pitch, const int corner[TM], Window g,
-                               __global const float* b, int b_step, const int at[NV]) {
-  const int one_run = g.dw == 1 && g.c == pitch;  // the taps of a row are neighbours in memory
-  const int runs = one_run ? 1 : g.s, count = one_run ? g.s * g.c : g.c;
-  for (int r = 0; r < g.r; ++r) {
-    for (int s = 0; s < runs; ++s) {
-      __global const float* p[TM];
-      const int step = r * g.dh * g.w + s * g.dw;
+// All taps for pixels whose window lies inside x and starts at x + from[i].
+static inline void walk_inside(fv acc[TM][NV], __global const float* x, const int from[TM], __global const int* offsets,
+                               int k, __global const float* b, int b_step, const int at[NV]) {
+  __global const float* p[TM];
 #pragma unroll
-      for (int i = 0; i < TM; ++i) p[i] = x + (corner[i] + step) * pitch;
-      b = walk(acc, p, count, b, b_step, at);
-    }
+  for (int i = 0; i < TM; ++i) p[i] = x + from[i];
+  for (int j = 0; j < k; ++j) {
+    const int offset = offsets[j];
+    fv bv[NV];
+    float av[TM];
+    tile_load(bv, b, at);
+#pragma unroll
+    for (int i = 0; i < TM; ++i) av[i] = p[i][offset];
+    tile_step(acc, av, bv);
+    b += b_step;
   }
 }
 
 __kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, WINDOW_PARAMS,
-                         int pixels, int groups, int panels, int b_step, int b_group, int b_panel, int last, int tiles) {
+                         int pixels, int groups, int panels, int b_step, int b_group, int b_panel, int last,
+                         __global const int* offsets, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int group = (int)get_global_id(1) / panels, panel = (int)get_global_id(1) % panels, c0 = panel * TN;
@@ -83,29 +78,27 @@ __kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(
   for (int t = 0; t < tiles; ++t) {
     const int m0 = ((int)get_global_id(0) * tiles + t) * TM;
     if (m0 >= pixels) return;
-    int pixel0[TM], py[TM], px[TM], row[TM];
+    int from[TM], py[TM], px[TM], row[TM];
     int inside = 1;
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       const int m = min(m0 + i, pixels - 1), line = m / g.ow, n = line / g.oh;
       row[i] = m0 + i < pixels ? m : -1;
-      pixel0[i] = n * g.h * g.w;
       py[i] = (line - n * g.oh) * g.sh - g.pt;
       px[i] = (m - line * g.ow) * g.sw - g.pl;
-      inside &= py[i] >= 0 && py[i] + (g.r - 1) * g.dh < g.h && px[i] >= 0 && px[i] + (g.s - 1) * g.dw < g.w;
+      from[i] = ((n * g.h + py[i]) * g.w + px[i]) * x_pitch;
+      inside &= (py[i] >= 0) & (py[i] + (g.r - 1) * g.dh < g.h) & (px[i] >= 0) & (px[i] + (g.s - 1) * g.dw < g.w);
     }
     fv acc[TM][NV];
     tile_clear(acc);
     if (inside) {
-      int corner[TM];
-#pragma unroll
-      for (int i = 0; i < TM; ++i) corner[i] = pixel0[i] + py[i] * g.w + px[i];
-      walk_inside(acc, x_start, x_pitch, corner, g, b_start, b_step, at);
+      walk_inside(acc, x_start, from, offsets, g.r * g.s * g.c, b_start, b_step, at);
     } else {
       __global const float* p = b_start;
       for (int r = 0; r < g.r; ++r)
         for (int s = 0; s < g.s; ++s)
-          p = tap(acc, x_start, x_slab, x_pitch, pixel0, py, px, r * g.dh, s * g.dw, g, p, b_step, at);
+          p = tap(acc, x_start, x_slab, from, py, px, (r * g.dh * g.w + s * g.dw) * x_pitch, r * g.dh, s * g.dw, g, p,
+                  b_step, at);
     }
     tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
   }
@@ -126,7 +119,7 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
   for (int t = 0; t < tiles; ++t) {
     const int m0 = ((int)get_global_id(0) * tiles + t) * TM;
     if (m0 >= pixels) return;
-    int pixel0[TM], qy[TM], qx[TM], row[TM];
+    int from[TM], qy[TM], qx[TM], row[TM];
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       const int m = min(m0 + i, pixels - 1), line = m / qw, n = line / qh;
@@ -134,7 +127,7 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
       qx[i] = m - line * qw;
       const int iy = phase_y + g.sh * qy[i], ix = phase_x + g.sw * qx[i];
       row[i] = m0 + i < pixels && iy < g.oh && ix < g.ow ? (n * g.oh + iy) * g.ow + ix : -1;
-      pixel0[i] = n * g.h * g.w;
+      from[i] = ((n * g.h + qy[i]) * g.w + qx[i]) * x_pitch;
     }
     fv acc[TM][NV];
     tile_clear(acc);
@@ -145,7 +138,8 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
         if (dy % g.sh != 0 || dx % g.sw != 0)
           p += g.c * TN;
         else
-          p = tap(acc, x_start, x_slab, x_pitch, pixel0, qy, qx, dy / g.sh, dx / g.sw, g, p, TN, at);
+          p = tap(acc, x_start, x_slab, from, qy, qx, (dy / g.sh * g.w + dx / g.sw) * x_pitch, dy / g.sh, dx / g.sw, g, p,
+                  TN, at);
       }
     }
     tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);

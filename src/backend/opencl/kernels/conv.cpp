@@ -8,7 +8,16 @@ namespace situ::opencl::kernels {
 namespace {
 
 // --- binding --------------------------------------------------------------------------------------------------------
-enum { kC = 2, kOh, kOw, kO, kR, kS, kSh, kSw };  // places in window_ints
+enum { kH, kW, kC, kOh, kOw, kO, kR, kS, kSh, kSw, kPt, kPl, kDh, kDw };  // places in window_ints
+
+// Where element k = (r, s, c) of a window lies, counted from its corner.
+TableArg window_offsets(const ir::Ints& w, int64_t pitch) {
+  TableArg table;
+  for (int64_t r = 0; r < w[kR]; ++r)
+    for (int64_t s = 0; s < w[kS]; ++s)
+      for (int64_t c = 0; c < w[kC]; ++c) table.words.push_back(int_of((r * w[kDh] * w[kW] + s * w[kDw]) * pitch + c));
+  return table;
+}
 
 Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
   const ir::Attrs& attrs = launch.node.attrs;
@@ -33,6 +42,7 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
       add_ints(call, {tile.tn(), panels * k * tile.tn(), k * tile.tn(), std::numeric_limits<int32_t>::max()});
     else
       add_ints(call, {b.pitch, w[kO], tile.tn(), w[kO] - tile.vw});
+    call.arg(window_offsets(w, x.pitch));
   }
   add_ints(call, {tiles});
   return set_grid(call, ceil_div(rows, tiles), groups * panels, phases, tuned(target, "gemm.WX"),
@@ -42,87 +52,127 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
 Call bind_conv(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, false); }
 Call bind_conv_dx(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, true); }
 
-// --- forward --------------------------------------------------------------------------------------------------------
-struct Forward {
-  ops::Window window;
-  int64_t pixels, c, o, groups;  // c and o of a group
+// --- the convolution a node stands for ------------------------------------------------------------------------------
+struct Implicit {
+  ops::Window window;            // slides over the images read; before the reversal of a data gradient
+  int64_t images, c, o, groups;  // channels read and written, of a group
+  int64_t pixels;                // written, that meet all taps
   bool is_product() const {
-    return groups == 1 && window.y.kernel == 1 && window.x.kernel == 1 && window.y.stride == 1 &&
-           window.x.stride == 1 && window.y.in == window.y.out && window.x.in == window.x.out && window.y.before == 0 &&
-           window.x.before == 0;
+    const ops::WindowAxis &y = window.y, &x = window.x;
+    return groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && !has_padding(window) &&
+           y.in == y.out && x.in == x.out;
   }
 };
 
-Forward forward_of(const ir::Attrs& attrs, const Shape& x, const Shape& w) {
-  const int64_t groups = attrs.integer("groups", 1);
-  const ops::Window window = ops::window_of(attrs, {x[1], x[2]}, {w[0], w[1]});
-  return {window, x[0] * window.y.out * window.x.out, w[2], w[3] / groups, groups};
+Implicit forward_of(const ops::OpView& v) {
+  const Shape &x = v.in(0).shape, &w = v.in(1).shape;
+  const int64_t groups = v.attrs.integer("groups", 1);
+  const ops::Window window = ops::window_of(v.attrs, {x[1], x[2]}, {w[0], w[1]});
+  return {window, x[0], w[2], w[3] / groups, groups, x[0] * window.y.out * window.x.out};
 }
-Forward forward_of(const ops::OpView& v) { return forward_of(v.attrs, v.in(0).shape, v.in(1).shape); }
 
-Shape image_of(const ops::OpView& v) {  // x of a data gradient
+// With stride 1 a window over dy: taps in reverse, so padding is what the kernel exceeds it by. Else the forward
+// window.
+Implicit gradient_of(const ops::OpView& v) {
   const Shape &dy = v.in(0).shape, &w = v.in(1).shape;
   const ir::Ints& size = v.attrs.ints("size");
-  return {dy[0], size[0], size[1], w[2] * v.attrs.integer("groups", 1)};
-}
-Forward forward_of_dx(const ops::OpView& v) { return forward_of(v.attrs, image_of(v), v.in(1).shape); }
-
-template <bool packed>
-bool accepts(const ops::OpView& v, const Target& target) {
-  return packed || forward_of(v).o >= tuned(target, "gemm.VW");
-}
-
-double implicit_seconds(const Target& target, const Forward& f, int64_t pixels, int64_t n, int64_t kc, bool packed) {
-  const double k = static_cast<double>(f.window.y.kernel * f.window.x.kernel * kc), g = static_cast<double>(f.groups);
-  const Tile tile = gemm_tile(target, vectors_for(target, n));
-  const double product = tile_seconds(target, tile, g * static_cast<double>(pixels), static_cast<double>(n), k, packed);
-  return product + (packed ? pack_seconds(g * k * static_cast<double>(n)) : 0);
+  const int64_t groups = v.attrs.integer("groups", 1);
+  ops::Window window = ops::window_of(v.attrs, size, {w[0], w[1]});
+  const int64_t strides = window.y.stride * window.x.stride;
+  if (strides == 1) {
+    for (ops::WindowAxis* a : {&window.y, &window.x}) {
+      std::swap(a->in, a->out);
+      a->before = (a->kernel - 1) * a->dilation - a->before;
+      a->after = (a->kernel - 1) * a->dilation - a->after;
+    }
+  }
+  return {window, dy[0], w[3] / groups, w[2], groups, ceil_div(dy[0] * size[0] * size[1], strides)};
 }
 
-template <bool packed>
-double seconds(const ops::OpView& v, const Target& target) {
-  const Forward f = forward_of(v);
-  return implicit_seconds(target, f, f.pixels, f.o, f.c, packed);
+// How much longer border tiles make it: they test each tap, but leave out those that no pixel of the tile meets.
+double border_factor(const Implicit& f, const Tile& tile) {
+  double inside = 1, used = 1;
+  for (const ops::WindowAxis& a : {f.window.y, f.window.x}) {
+    int64_t whole = 0, taps = 0;
+    for (int64_t i = 0; i < a.out; ++i) {
+      const ops::Taps t = a.taps_inside(i);
+      taps += t.end - t.begin;
+      whole += t.end - t.begin == a.kernel;
+    }
+    const int64_t shared = &a == &f.window.x ? tile.tm - 1 : 0;  // a tile needs all its neighbours inside
+    inside *= static_cast<double>(std::max<int64_t>(0, whole - shared)) / static_cast<double>(a.out);
+    used *= static_cast<double>(taps) / static_cast<double>(a.out * a.kernel);
+  }
+  const double walked = std::max(0.0, std::sqrt(used) - inside);  // of the border tiles' taps
+  return inside + walked * (1 + 8.0 / static_cast<double>(f.c * tile.nv));
 }
 
-template <bool packed>
-void expand(Expansion& e) {
-  const Forward f = forward_of(e.view());
-  const int64_t nv = vectors_for(e.target(), f.o);
-  ir::Values inputs{e.in(0), packed ? pack_rows(e, e.in(1), f.groups, nv) : e.in(1)};
+double implicit_seconds(const Target& target, const Implicit& f, bool packed, bool padded) {
+  const double k = static_cast<double>(f.window.y.kernel * f.window.x.kernel * f.c), g = static_cast<double>(f.groups);
+  const Tile tile = gemm_tile(target, vectors_for(target, f.o));
+  const double n = static_cast<double>(f.o);
+  const double product = tile_seconds(target, tile, g * static_cast<double>(f.pixels), n, k, packed);
+  return product * (padded ? 1 : border_factor(f, tile)) + (packed ? pack_seconds(g * k * n) : 0) +
+         (padded ? pad_seconds(f.window, f.images, f.c * f.groups) : 0);
+}
+
+void launch_conv(Expansion& e, const Implicit& f, ir::Value x, ir::Value b, bool packed, bool padded) {
+  ir::Values inputs{padded ? pad_images(e, x, f.window) : x, b};
   for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
   e.result(0, e.launch("conv", inputs, e.out_type(0),
-                       {{"window", window_ints(f.window, f.c, f.o)},
+                       {{"window", window_ints(padded ? padded_window(f.window) : f.window, f.c, f.o)},
                         {"groups", f.groups},
-                        {"nv", nv},
+                        {"nv", vectors_for(e.target(), f.o)},
                         {"packed", int64_t{packed}},
                         {"epilogue", e.attrs().text("epilogue", "")}}));
 }
 
-// --- data gradient --------------------------------------------------------------------------------------------------
-double dx_seconds(const ops::OpView& v, const Target& target) {
-  const Forward f = forward_of_dx(v);
-  const int64_t strides = f.window.y.stride * f.window.x.stride;  // each pixel meets 1 in so many taps
-  return implicit_seconds(target, f, ceil_div(v.out(0).shape.rows(), strides), f.c, f.o, true);
+// --- forward --------------------------------------------------------------------------------------------------------
+template <bool packed, bool padded>
+bool accepts(const ops::OpView& v, const Target& target) {
+  const Implicit f = forward_of(v);
+  return (packed || f.o >= tuned(target, "gemm.VW")) && (!padded || has_padding(f.window));
+}
+template <bool packed, bool padded>
+double seconds(const ops::OpView& v, const Target& target) {
+  return implicit_seconds(target, forward_of(v), packed, padded);
+}
+template <bool packed, bool padded>
+void expand(Expansion& e) {
+  const Implicit f = forward_of(e.view());
+  const ir::Value b = packed ? pack_rows(e, e.in(1), f.groups, vectors_for(e.target(), f.o)) : e.in(1);
+  launch_conv(e, f, e.in(0), b, packed, padded);
 }
 
+template <bool packed, bool padded>
+constexpr device::Candidate implicit(std::string_view name) {
+  return {"conv2d", name, accepts<packed, padded>, seconds<packed, padded>, expand<packed, padded>};
+}
+
+// --- data gradient --------------------------------------------------------------------------------------------------
+bool has_stride(const Implicit& f) { return f.window.y.stride != 1 || f.window.x.stride != 1; }
+
+template <bool padded>
+bool dx_accepts(const ops::OpView& v, const Target&) {
+  const Implicit f = gradient_of(v);
+  return !padded || (!has_stride(f) && has_padding(f.window));
+}
+template <bool padded>
+double dx_seconds(const ops::OpView& v, const Target& target) {
+  return implicit_seconds(target, gradient_of(v), true, padded);
+}
+template <bool padded>
 void expand_dx(Expansion& e) {
-  const Forward f = forward_of_dx(e.view());
-  const ops::WindowAxis &y = f.window.y, &x = f.window.x;
-  const int64_t nv = vectors_for(e.target(), f.c);
-  ir::Values inputs{e.in(0), pack_cols(e, e.in(1), y.kernel * x.kernel, f.groups, nv)};
+  const Implicit f = gradient_of(e.view());
+  const int64_t nv = vectors_for(e.target(), f.o), taps = f.window.y.kernel * f.window.x.kernel;
+  const ir::Value b = pack_cols(e, e.in(1), taps, f.groups, nv);
+  if (!has_stride(f)) return launch_conv(e, f, e.in(0), b, true, padded);
+  ir::Values inputs{e.in(0), b};
   for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
-  const bool strided = y.stride != 1 || x.stride != 1;
-  ir::Ints window = reversed_window_ints(f.window, f.o, f.c);
-  if (!strided) {
-    window[kSw + 1] = (y.kernel - 1) * y.dilation - y.before;
-    window[kSw + 2] = (x.kernel - 1) * x.dilation - x.before;
-  }
-  e.result(0, e.launch(strided ? "conv_dx" : "conv", inputs, e.out_type(0),
-                       {{"window", window},
+  e.result(0, e.launch("conv_dx", inputs, e.out_type(0),
+                       {{"window", reversed_window_ints(f.window, f.c, f.o)},
                         {"groups", f.groups},
                         {"nv", nv},
-                        {"packed", int64_t{1}},
                         {"epilogue", e.attrs().text("epilogue", "")}}));
 }
 
@@ -147,7 +197,7 @@ constexpr device::Candidate product(std::string_view name) {
           product_expand<packed, split>};
 }
 
-bool dx_product_accepts(const ops::OpView& v, const Target&) { return forward_of_dx(v).is_product(); }
+bool dx_product_accepts(const ops::OpView& v, const Target&) { return gradient_of(v).is_product(); }
 double dx_product_seconds(const ops::OpView& v, const Target& target) {
   return kernels::product_seconds(target, product_of(v.in(0), v.in(1), false, true), {.packed = true});
 }
@@ -161,12 +211,15 @@ void dx_product_expand(Expansion& e) {
 KernelList conv() {
   static constexpr Kernel kernels[] = {{"conv", bind_conv}, {"conv_dx", bind_conv_dx}};
   static constexpr device::Candidate candidates[] = {
-      {"conv2d", "implicit", accepts<true>, seconds<true>, expand<true>},
-      {"conv2d", "implicit_in_place", accepts<false>, seconds<false>, expand<false>},
+      implicit<true, false>("implicit"),
+      implicit<false, false>("implicit_in_place"),
+      implicit<true, true>("padded"),
+      implicit<false, true>("padded_in_place"),
       product<true, false>("product"),
       product<false, false>("product_in_place"),
       product<true, true>("product_split"),
-      {"conv2d_dx", "implicit", nullptr, dx_seconds, expand_dx},
+      {"conv2d_dx", "implicit", dx_accepts<false>, dx_seconds<false>, expand_dx<false>},
+      {"conv2d_dx", "padded", dx_accepts<true>, dx_seconds<true>, expand_dx<true>},
       {"conv2d_dx", "product", dx_product_accepts, dx_product_seconds, dx_product_expand}};
   return {kernels, candidates};
 }

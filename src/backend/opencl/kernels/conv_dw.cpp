@@ -60,26 +60,40 @@ Call bind_conv_dw(const LaunchSpec& launch, const Target& target) {
                   tuned(target, "gemm.WY"));
 }
 
+// Pixels at the border are walked one by one: about so many times longer, by their share of a line.
+double border_factor(const Gradient& g) {
+  int64_t inside = 0;
+  const ops::WindowAxis& x = g.window.x;
+  for (int64_t i = 0; i < x.out; ++i) inside += x.taps_inside(i).end - x.taps_inside(i).begin == x.kernel;
+  return 1 + 4 * static_cast<double>(x.out - inside) / static_cast<double>(x.out);
+}
+
+bool padded_accepts(const ops::OpView& v, const Target&) { return has_padding(gradient_of(v).window); }
+
+template <bool padded>
 double seconds(const ops::OpView& v, const Target& target) {
   const Gradient g = gradient_of(v);
   const Tile tile = dw_tile(target, vectors_for(target, g.o, "dw.NV"));
   const double splits = static_cast<double>(splits_of(target, g));
   const double rows = static_cast<double>(g.row_tiles(tile.tm) * tile.tm * g.groups) * splits;
-  return tile_seconds(target, tile, rows, static_cast<double>(g.o),
-                      static_cast<double>(g.lines * g.window.x.out) / splits, true) +
+  const double product = tile_seconds(target, tile, rows, static_cast<double>(g.o),
+                                      static_cast<double>(g.lines * g.window.x.out) / splits, true);
+  return product * (padded ? 1 : border_factor(g)) +
+         (padded ? pad_seconds(g.window, v.in(0).shape[0], v.in(0).shape[3]) : 0) +
          (splits > 1 ? 4 * (2 * splits + 1) * g.weights / kNominalBytes + kNominalLaunch : 0);
 }
 
+template <bool padded>
 void expand(Expansion& e) {
   const Gradient g = gradient_of(e.view());
   const int64_t splits = splits_of(e.target(), g);
-  const ir::Attrs attrs{{"window", window_ints(g.window, g.c, g.o)},
+  const ir::Attrs attrs{{"window", window_ints(padded ? padded_window(g.window) : g.window, g.c, g.o)},
                         {"groups", g.groups},
                         {"nv", vectors_for(e.target(), g.o, "dw.NV")},
                         {"splits", splits}};
   const Shape& w = e.out_type(0).shape;
   const Type part = splits > 1 ? f32({splits, w[0], w[1], w[2], w[3]}) : e.out_type(0);
-  const ir::Value dw = e.launch("conv_dw", e.inputs(), part, attrs);
+  const ir::Value dw = e.launch("conv_dw", {padded ? pad_images(e, e.in(0), g.window) : e.in(0), e.in(1)}, part, attrs);
   e.result(0, splits > 1 ? e.launch("sum_splits", {dw}, e.out_type(0)) : dw);
 }
 
@@ -89,7 +103,7 @@ bool product_accepts(const ops::OpView& v, const Target& target) {
   const Gradient g = gradient_of(v);
   const ops::WindowAxis &y = g.window.y, &x = g.window.x;
   return g.groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && y.in == y.out &&
-         x.in == x.out && y.before == 0 && x.before == 0 &&
+         x.in == x.out && !has_padding(g.window) &&
          kernels::product_accepts(target, product_of(v.in(0), v.in(1), true, false), {packed, split});
 }
 template <bool packed, bool split>
@@ -111,11 +125,13 @@ constexpr device::Candidate product(std::string_view name) {
 
 KernelList conv_dw() {
   static constexpr Kernel kernels[] = {{"conv_dw", bind_conv_dw}};
-  static constexpr device::Candidate candidates[] = {{"conv2d_dw", "slabs", nullptr, seconds, expand},
-                                                     product<true, false>("product"),
-                                                     product<false, false>("product_in_place"),
-                                                     product<true, true>("product_split"),
-                                                     product<false, true>("product_in_place_split")};
+  static constexpr device::Candidate candidates[] = {
+      {"conv2d_dw", "slabs", nullptr, seconds<false>, expand<false>},
+      {"conv2d_dw", "padded_slabs", padded_accepts, seconds<true>, expand<true>},
+      product<true, false>("product"),
+      product<false, false>("product_in_place"),
+      product<true, true>("product_split"),
+      product<false, true>("product_in_place_split")};
   return {kernels, candidates};
 }
 

@@ -1,6 +1,8 @@
 // copy.cl -- y = x with any pitch on both sides, and y = x with its axes in another order. Moves 32-bit words.
 //
 //   copy       y[r, c] = x[r, c]; a work-item copies `chunk` vectors of one row
+//   pad        images [N, h, w, C] into dense [N, ph, pw, C] with `top` lines above and `left` pixels before, zeros around;
+//              what does not fit is left out (top and left may be negative). A work-item fills a line.
 //   transpose  y is walked in blocks of SIDE x SIDE over its last axis (x strides there by x_last) and over the axis
 //              that is x's last (y strides there by y_last), so both sides touch whole cache lines; the other axes are in
 //              `table`: extents[outer], y strides[outer], x strides[outer]
@@ -18,6 +20,23 @@ __kernel GROUP void copy(TENSOR(const int, x), TENSOR(int, y), int rows, int col
   int c = from;
   for (; c + VW <= to; c += VW) STORE(LOAD(in + c), out + c);
   for (; c < to; ++c) out[c] = in[c];
+}
+
+__kernel GROUP void pad(TENSOR(const int, x), TENSOR(int, y), int lines, int h, int w, int c, int ph, int pw, int top,
+                        int left) {
+  const int line = get_global_id(0), n = line / ph, iy = line - n * ph - top;
+  if (line >= lines) return;
+  const int whole_line = x_pitch == c, first = max(left, 0), last = iy >= 0 && iy < h ? min(pw, left + w) : first;
+  __global int* out = START(y) + line * pw * c;
+  __global const int* in = START(x) + ((n * h + iy) * w - left) * x_pitch;  // pixel `first` of the line is in[first]
+  for (int i = 0; i < first * c; ++i) out[i] = 0;
+  for (int p = first; p < last; p += whole_line ? last - first : 1) {
+    const int end = (whole_line ? last - p : 1) * c;
+    int i = 0;
+    for (; i + VW <= end; i += VW) STORE(LOAD(in + p * x_pitch + i), out + p * c + i);
+    for (; i < end; ++i) out[p * c + i] = in[p * x_pitch + i];
+  }
+  for (int i = max(last, first) * c; i < pw * c; ++i) out[i] = 0;
 }
 
 __kernel GROUP void transpose(TENSOR(const int, x), TENSOR(int, y), __global const int* table, int outer, int cols,

@@ -1,4 +1,4 @@
-// copy.cpp -- copy between any pitches, and transpose.
+// copy.cpp -- copy between any pitches, images with a border of zeros (for convolutions), and transpose.
 #include "backend/opencl/kernels/axes.h"
 
 namespace situ::opencl::kernels {
@@ -14,6 +14,18 @@ Call bind_copy(const LaunchSpec& launch, const Target& target) {
   add_tensors(call, {x, y});
   add_ints(call, {rows, cols, chunk});
   return set_grid(call, ceil_div(ceil_div(cols, vw), chunk), rows, 1, one_row ? tuned(target, "vector.WX") : 1);
+}
+
+Call bind_pad(const LaunchSpec& launch, const Target& target) {
+  const TensorArg &x = launch.in[0], &y = launch.out[0];
+  const ir::Ints& before = launch.node.attrs.ints("before");
+  SITU_ASSERT(y.dense(), "padded images are dense");
+  const int64_t lines = y.shape()[0] * y.shape()[1];
+  Call call = make_call("copy.cl", "pad");
+  call.define("VW", tuned(target, "vector.VW"));
+  add_tensors(call, {x, y});
+  add_ints(call, {lines, x.shape()[1], x.shape()[2], x.cols(), y.shape()[1], y.shape()[2], before[0], before[1]});
+  return set_grid(call, lines, 1, 1, std::min<int64_t>(tuned(target, "vector.WX"), 16));
 }
 
 // Axes of y with the strides of y and x, innermost last.
@@ -56,7 +68,7 @@ Call bind_transpose(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList copy() {
-  static constexpr Kernel kernels[] = {{"copy", bind_copy}, {"transpose", bind_transpose}};
+  static constexpr Kernel kernels[] = {{"copy", bind_copy}, {"pad", bind_pad}, {"transpose", bind_transpose}};
   return {kernels, {}};
 }
 

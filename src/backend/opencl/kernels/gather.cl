@@ -16,7 +16,7 @@ __kernel GROUP void gather(TENSOR(const float, table), TENSOR(const int, ids), T
   if (i >= count) return;
   const int id = ID(i), known = id >= 0 && id < rows;
   const fv v = known ? LOAD(START(table) + id * table_pitch + vector_start(vector, cols)) : (fv)(0.0f);
-  store_vector(v, START(y) + i * y_pitch, vector, cols);
+  store_vector(v, START(y) + i * y_pitch, vector, cols, 0);
 }
 
 __kernel GROUP void gather_grad(TENSOR(const int, ids), TENSOR(const float, dy), TENSOR(float, y), int count, int id_cols,

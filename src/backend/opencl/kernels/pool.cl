@@ -5,52 +5,63 @@
 //   avg_pool       y[n, oy, ox, c]  = sum over the taps inside x / divisor      divisor: taps inside, or all (count_pad)
 //   avg_pool_grad  dx[n, iy, ix, c] = sum over the windows that hold this pixel of dy / divisor
 //
-// The gradients gather: each pixel of dx looks at the windows that hold it, so no two work-items write one element.
-// A work-item owns one vector of VW <= C channels of one pixel of the result; the last vector starts early (common.clh).
-// In the gradients g.h, g.w are the sizes of the pooled image (dy) and g.oh, g.ow those of dx.
+// No two work-items write one element: max_pool_grad and avg_pool_grad gather, each pixel of dx looks at the windows that
+// hold it; max_pool_grad_cells, for windows that do not overlap, fills the cell of sh x sw pixels around a window.
+// A unit is one vector of VW <= C channels of one pixel (or cell); a work-item does `chunk` units. The last vector starts
+// early (common.clh); `whole`: a work-item does all vectors of its pixels. In the gradients g.h, g.w are the sizes of the
+// pooled image (dy) and g.oh, g.ow those of dx.
 #include "common.clh"
 #include "window.clh"
 
 typedef struct {
-  int vector, pixel, n, y, x;  // which channels, and which pixel of the result
-  int c;                       // where the channel vector starts
+  int vector, pixel, n, y, x;  // which channels, and which pixel of an image of h x w
 } Place;
 
-static inline Place place_of(int item, int channels, int oh, int ow) {
+static inline Place place_of(int unit, int vectors, int h, int w) {
   Place p;
-  p.vector = item % VECTORS(channels);
-  p.pixel = item / VECTORS(channels);
-  const int line = p.pixel / ow;
-  p.n = line / oh;
-  p.y = line - p.n * oh;
-  p.x = p.pixel - line * ow;
-  p.c = vector_start(p.vector, channels);
+  p.pixel = unit / vectors;
+  p.vector = unit - p.pixel * vectors;
+  const int line = p.pixel / w;
+  p.n = line / h;
+  p.y = line - p.n * h;
+  p.x = p.pixel - line * w;
   return p;
 }
 
-__kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int items) {
+static inline void advance(Place* p, int vectors, int h, int w) {
+  if (++p->vector < vectors) return;
+  p->vector = 0;
+  ++p->pixel;
+  if (++p->x < w) return;
+  p->x = 0;
+  if (++p->y < h) return;
+  p->y = 0;
+  ++p->n;
+}
+
+// for (each unit of this work-item, as Place p, over an image of h x w)
+#define EACH_UNIT(h, w)                                                                                                \
+  const int vectors = VECTORS(g.c), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk);            \
+  Place p = place_of(unit0, vectors, h, w);                                                                            \
+  for (int unit = unit0; unit < end; ++unit, advance(&p, vectors, h, w))
+
+__kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window g = WINDOW;
-  if ((int)get_global_id(0) >= items) return;
-  const Place p = place_of(get_global_id(0), g.c, g.oh, g.ow);
-  __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + p.c;
-  fv best = (fv)(-INFINITY);
-  for (int r = 0; r < g.r; ++r) {
-    const int iy = p.y * g.sh - g.pt + r;
-    if (iy < 0 || iy >= g.h) continue;
-    for (int s = 0; s < g.s; ++s) {
-      const int ix = p.x * g.sw - g.pl + s;
-      if (ix >= 0 && ix < g.w) best = max_of(best, LOAD(image + (iy * g.w + ix) * x_pitch));
-    }
+  EACH_UNIT(g.oh, g.ow) {
+    __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
+    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, x1 = min(x0 + g.s, g.w);
+    fv best = (fv)(-INFINITY);
+    for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
+      for (int ix = max(x0, 0); ix < x1; ++ix) best = max_of(best, LOAD(image + (iy * g.w + ix) * x_pitch));
+    store_vector(best, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
   }
-  store_vector(best, START(y) + p.pixel * y_pitch, p.vector, g.c);
 }
 
 // Lanes where pixel (iy, ix) of value v is the first maximum of the window whose first pixel is (y0, x0).
 static inline iv is_first_max(__global const float* image, int pitch, Window g, int y0, int x0, int iy, int ix, fv v) {
   iv first = (iv)(-1);
-  for (int r = max(0, -y0); r < min(g.r, g.oh - y0); ++r) {
-    for (int s = max(0, -x0); s < min(g.s, g.ow - x0); ++s) {
-      const int y = y0 + r, x = x0 + s;
+  for (int y = max(y0, 0); y < min(y0 + g.r, g.oh); ++y) {
+    for (int x = max(x0, 0); x < min(x0 + g.s, g.ow); ++x) {
       const fv other = LOAD(image + (y * g.ow + x) * pitch);
       const iv loses = y < iy || (y == iy && x < ix) ? other < v : other <= v;
       first = loses ? first : (iv)(0);
@@ -60,22 +71,54 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
 }
 
 __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
-                                  int items) {
+                                  int units, int chunk, int whole) {
   const Window g = WINDOW;
-  if ((int)get_global_id(0) >= items) return;
-  const Place p = place_of(get_global_id(0), g.c, g.oh, g.ow);
-  __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + p.c;
-  const fv v = LOAD(image + (p.y * g.ow + p.x) * x_pitch);
-  const int y1 = min(g.h - 1, (p.y + g.pt) / g.sh), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
-  const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
-  fv sum = (fv)(0.0f);
-  for (int oy = y0; oy <= y1; ++oy) {
-    for (int ox = x0; ox <= x1; ++ox) {
-      const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, v);
-      sum += first ? LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + p.c) : (fv)(0.0f);
+  EACH_UNIT(g.oh, g.ow) {
+    const int c = vector_start(p.vector, g.c);
+    __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
+    const fv v = LOAD(image + (p.y * g.ow + p.x) * x_pitch);
+    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
+    fv sum = (fv)(0.0f);
+    for (int oy = y0; oy <= min(g.h - 1, (p.y + g.pt) / g.sh); ++oy) {
+      for (int ox = x0; ox <= min(g.w - 1, (p.x + g.pl) / g.sw); ++ox) {
+        const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, v);
+        sum += first ? LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
+      }
+    }
+    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
+  }
+}
+
+__kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
+                                        int units, int chunk, int whole) {
+  const Window g = WINDOW;
+  const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
+  EACH_UNIT(cells_h, cells_w) {
+    const int c = vector_start(p.vector, g.c), y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
+    __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
+    fv best = (fv)(0.0f), d = (fv)(0.0f);
+    iv winner = (iv)(-1);  // pixel of the image
+    if (p.y < g.h && p.x < g.w) {
+      d = LOAD(START(dy) + ((p.n * g.h + p.y) * g.w + p.x) * dy_pitch + c);
+      const int first = max(y0, 0) * g.ow + max(x0, 0);
+      best = LOAD(image + first * x_pitch);
+      winner = (iv)(first);
+      for (int iy = max(y0, 0); iy < min(y0 + g.r, g.oh); ++iy) {
+        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.ow); ++ix) {
+          const fv v = LOAD(image + (iy * g.ow + ix) * x_pitch);
+          winner = v > best ? (iv)(iy * g.ow + ix) : winner;
+          best = v > best ? v : best;
+        }
+      }
+    }
+    for (int iy = max(y0, 0); iy < min(y0 + g.sh, g.oh); ++iy) {
+      for (int ix = max(x0, 0); ix < min(x0 + g.sw, g.ow); ++ix) {
+        const int pixel = iy * g.ow + ix;
+        const fv here = winner == (iv)(pixel) ? d : (fv)(0.0f);
+        store_vector(here, START(y) + (p.n * g.oh * g.ow + pixel) * y_pitch, p.vector, g.c, whole);
+      }
     }
   }
-  store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c);
 }
 
 // 1 / divisor of a window whose first pixel is (y0, x0) in an image of h x w.
@@ -84,30 +127,32 @@ static inline float weight_of(Window g, int h, int w, int y0, int x0, int count_
   return 1.0f / (count_pad ? g.r * g.s : max(inside, 1));
 }
 
-__kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int items, int count_pad) {
+__kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole,
+                             int count_pad) {
   const Window g = WINDOW;
-  if ((int)get_global_id(0) >= items) return;
-  const Place p = place_of(get_global_id(0), g.c, g.oh, g.ow);
-  __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + p.c;
-  const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
-  fv sum = (fv)(0.0f);
-  for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
-    for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD(image + (iy * g.w + ix) * x_pitch);
-  store_vector(sum * (fv)(weight_of(g, g.h, g.w, y0, x0, count_pad)), START(y) + p.pixel * y_pitch, p.vector, g.c);
+  EACH_UNIT(g.oh, g.ow) {
+    __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
+    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, x1 = min(x0 + g.s, g.w);
+    fv sum = (fv)(0.0f);
+    for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
+      for (int ix = max(x0, 0); ix < x1; ++ix) sum += LOAD(image + (iy * g.w + ix) * x_pitch);
+    sum *= (fv)(weight_of(g, g.h, g.w, y0, x0, count_pad));
+    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
+  }
 }
 
-__kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int items, int count_pad) {
+__kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk,
+                                  int whole, int count_pad) {
   const Window g = WINDOW;
-  if ((int)get_global_id(0) >= items) return;
-  const Place p = place_of(get_global_id(0), g.c, g.oh, g.ow);
-  const int y1 = min(g.h - 1, (p.y + g.pt) / g.sh), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
-  const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
-  fv sum = (fv)(0.0f);
-  for (int oy = y0; oy <= y1; ++oy) {
-    for (int ox = x0; ox <= x1; ++ox) {
-      const fv v = LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + p.c);
-      sum += v * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
+  EACH_UNIT(g.oh, g.ow) {
+    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
+    fv sum = (fv)(0.0f);
+    for (int oy = y0; oy <= min(g.h - 1, (p.y + g.pt) / g.sh); ++oy) {
+      for (int ox = x0; ox <= min(g.w - 1, (p.x + g.pl) / g.sw); ++ox) {
+        const fv v = LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + vector_start(p.vector, g.c));
+        sum += v * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
+      }
     }
+    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
   }
-  store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c);
 }

@@ -1,4 +1,4 @@
-// pool.cpp -- pooling and its gradients: one channel vector of one pixel of the result per work-item.
+// pool.cpp -- pooling and its gradients, in channel vectors. A max gradient without overlap is filled cell by cell.
 #include "backend/opencl/kernels/call.h"
 
 namespace situ::opencl::kernels {
@@ -7,17 +7,24 @@ namespace {
 // `large` is the image the window slides over; reversed: it is written and the pooled one is read.
 Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& large, bool reversed) {
   const ir::Attrs& attrs = launch.node.attrs;
-  const ops::Window window = ops::window_of(attrs, {large[1], large[2]}, attrs.ints("kernel"));
+  const ops::Window w = ops::window_of(attrs, {large[1], large[2]}, attrs.ints("kernel"));
   const TensorArg& y = launch.out[0];
-  const int64_t c = y.cols(), vw = vector_width(target, c), items = y.rows() * ceil_div(c, vw);
-  Call call = make_call("pool.cl", launch.node.op);
+  const bool cells = launch.node.op == "max_pool_grad" && w.y.stride >= w.y.kernel && w.x.stride >= w.x.kernel;
+  const int64_t c = y.cols(), vw = vector_width(target, c), vectors = ceil_div(c, vw);
+  const int64_t pixels =
+      cells ? y.shape()[0] * ceil_div(w.y.in + w.y.before, w.y.stride) * ceil_div(w.x.in + w.x.before, w.x.stride)
+            : y.rows();
+  int64_t chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
+  const bool whole = chunk >= vectors;
+  if (whole) chunk = chunk / vectors * vectors;
+  Call call = make_call("pool.cl", cells ? "max_pool_grad_cells" : launch.node.op);
   call.define("VW", vw);
   add_tensors(call, launch.in);
   add_tensor(call, y);
-  add_ints(call, reversed ? reversed_window_ints(window, c, c) : window_ints(window, c, c));
-  add_ints(call, {items});
+  add_ints(call, reversed ? reversed_window_ints(w, c, c) : window_ints(w, c, c));
+  add_ints(call, {pixels * vectors, chunk, whole});
   if (launch.node.op.starts_with("avg")) add_ints(call, {attrs.flag("count_pad")});
-  return set_grid(call, items, 1, 1, tuned(target, "vector.WX"));
+  return set_grid(call, ceil_div(pixels * vectors, chunk), 1, 1, tuned(target, "vector.WX"));
 }
 
 Call bind_forward(const LaunchSpec& launch, const Target& target) {

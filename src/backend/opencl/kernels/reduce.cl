@@ -66,5 +66,5 @@ __kernel GROUP void reduce_cols(TENSOR(const float, x), TENSOR(float, y), int ex
   }
   for (; r < to; ++r, p += step) a0 = COMBINE(a0, LOAD(p));
   const fv all = COMBINE(COMBINE(a0, a1), COMBINE(a2, a3)) * (fv)(scale);
-  store_vector(all, START(y) + ((a * parts + part) * lines + line) * y_pitch, vector, cols);
+  store_vector(all, START(y) + ((a * parts + part) * lines + line) * y_pitch, vector, cols, 0);
 }

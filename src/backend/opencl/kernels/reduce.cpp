@@ -113,7 +113,8 @@ ir::Value reduce_run(Expansion& e, ir::Value x, const Run& run, const Type& y, c
   const int64_t parts = parts_for(e.target(), s);
   ir::Attrs attrs{{"kind", kind}, {"first", run.first}, {"last", run.last}, {"parts", parts}, {"scale", scale}};
   if (parts == 1) return e.launch(kernel, {x}, y, attrs);
-  const Type partial = rows ? f32({s.outer, parts}) : f32({s.outer, parts, s.inner});
+  const int64_t cols = shape.cols();  // stays the last axis, for y may be pitched there
+  const Type partial = rows ? f32({s.outer, parts}) : f32({s.outer, parts, s.inner / cols, cols});
   const ir::Value part = e.launch(kernel, {x}, partial, attrs.set("scale", 1.0));
   return e.launch(
       kernel, {part}, y,

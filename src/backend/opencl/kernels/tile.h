@@ -65,6 +65,31 @@ inline ir::Value pack_cols(Expansion& e, ir::Value w, int64_t taps, int64_t grou
                   {{"taps", taps}, {"groups", groups}, {"nv", nv}});
 }
 
+// --- padding (copy.cl) ----------------------------------------------------------------------------------------------
+// The window over images that hold its padding as zeros, so that it never leaves them.
+inline ops::Window padded_window(ops::Window w) {
+  for (ops::WindowAxis* a : {&w.y, &w.x}) {
+    a->in = (a->out - 1) * a->stride + (a->kernel - 1) * a->dilation + 1;
+    a->before = a->after = 0;
+  }
+  return w;
+}
+inline bool has_padding(const ops::Window& w) {
+  const ops::Window p = padded_window(w);
+  return w.y.before != 0 || w.x.before != 0 || p.y.in > w.y.in || p.x.in > w.x.in;
+}
+inline ir::Value pad_images(Expansion& e, ir::Value x, const ops::Window& w) {
+  const Shape& shape = e.type(x).shape;
+  const ops::Window p = padded_window(w);
+  return e.launch("pad", {x}, f32({shape[0], p.y.in, p.x.in, shape[3]}),
+                  {{"before", ir::Ints{w.y.before, w.x.before}}});
+}
+inline double pad_seconds(const ops::Window& w, int64_t images, int64_t channels) {
+  const ops::Window p = padded_window(w);
+  const double pixels = static_cast<double>(w.y.in * w.x.in + p.y.in * p.x.in);
+  return 4 * pixels * static_cast<double>(images * channels) / kNominalBytes + kNominalLaunch;
+}
+
 // --- products (gemm.cl) ---------------------------------------------------------------------------------------------
 // y = a' b' over rows x cols, whatever the shapes: a 1x1 convolution is one too.
 struct Product {

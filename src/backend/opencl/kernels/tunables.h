@@ -43,7 +43,7 @@ inline const std::vector<Tunable>& tunables() {
       {"reduce.CHUNK", 1024, {16, 256, 1024, 4096, 16384}, "elements a work-item reduces"},
       {"reduce.ITEMS", 256, {1, 16, 64, 256, 1024}, "work-items that keep a reduction busy: fewer cut it into parts"},
       {"reduce.WX", 1, {1, 4, 16, 64}, "work-items of a group in reductions"},
-      {"update.CHUNK", 256, {16, 256, 1024, 4096, 16384}, "elements of a chunk of an optimizer step"},
+      {"update.CHUNK", 4096, {16, 256, 1024, 4096, 16384}, "elements of an optimizer step that a group does"},
       {"gather.BLOCK", 64, {1, 8, 64, 512}, "rows of the table that a work-item of its gradient owns"},
       {"copy.SIDE", 8, {1, 4, 8, 16, 32}, "side of the square block a work-item transposes"},
   };

@@ -7,7 +7,7 @@
 //
 // The group is cut into chunks; row i of the table describes chunk i: its number of elements, then for each operand the
 // element where it starts, as two words: low 32 bits; slab << 24 | high bits. Operands: sgd w g w' [m m'], adam
-// w g w' m m' v v'. Members may lie in up to eight slabs.
+// w g w' m m' v v'. Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
 #include "common.clh"
 
 #ifndef MOMENTUM
@@ -40,20 +40,19 @@ static inline __global float* operand(__global float* const slabs[8], __global c
 #define GET_ONE(p) (*(p))
 #define PUT_ONE(v, p) (*(p) = (v))
 
-__kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), __global const int* table, int chunks, float momentum,
+__kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), __global const int* table, float momentum,
                         float decay, int nesterov) {
   __global float* const slabs[8] = SLABS;
-  if ((int)get_global_id(0) >= chunks) return;
-  __global const int* entry = table + (int)get_global_id(0) * (MOMENTUM ? 11 : 7);
+  __global const int* entry = table + (int)get_group_id(0) * (MOMENTUM ? 11 : 7);
   const int count = entry[0];
   __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);
   __global float* w_out = operand(slabs, entry, 2);
   __global const float* m_in = MOMENTUM ? operand(slabs, entry, 3) : 0;
   __global float* m_out = MOMENTUM ? operand(slabs, entry, 4) : 0;
   const float rate = START(lr)[0];
-  int i = 0;
-  for (; i + VW <= count; i += VW) SGD(fv, LOAD, STORE, i)
-  for (; i < count; ++i) SGD(float, GET_ONE, PUT_ONE, i)
+  const int whole = count / VW * VW, id = get_local_id(0);
+  for (int i = id * VW; i < whole; i += WX * VW) SGD(fv, LOAD, STORE, i)
+  for (int i = whole + id; i < count; i += WX) SGD(float, GET_ONE, PUT_ONE, i)
 }
 
 #define ADAM(T, GET, PUT, i)                                                              \
@@ -69,18 +68,17 @@ __kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), __global const int
 
 // rest = 1 - beta and log = log(beta) come rounded once from the host: beta near 1 would lose digits here.
 __kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const float, step), __global const int* table,
-                         int chunks, float beta1, float beta2, float rest1, float rest2, float log1, float log2, float eps,
+                         float beta1, float beta2, float rest1, float rest2, float log1, float log2, float eps,
                          float coupled, float decoupled) {
   __global float* const slabs[8] = SLABS;
-  if ((int)get_global_id(0) >= chunks) return;
-  __global const int* entry = table + (int)get_global_id(0) * 15;
+  __global const int* entry = table + (int)get_group_id(0) * 15;
   const int count = entry[0];
   __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);
   __global const float *m_in = operand(slabs, entry, 3), *v_in = operand(slabs, entry, 5);
   __global float *w_out = operand(slabs, entry, 2), *m_out = operand(slabs, entry, 4), *v_out = operand(slabs, entry, 6);
   const float rate = START(lr)[0], t = START(step)[0] + 1.0f;
   const float correction1 = -expm1(t * log1), correction2 = -expm1(t * log2), shrink = 1.0f - rate * decoupled;
-  int i = 0;
-  for (; i + VW <= count; i += VW) ADAM(fv, LOAD, STORE, i)
-  for (; i < count; ++i) ADAM(float, GET_ONE, PUT_ONE, i)
+  const int whole = count / VW * VW, id = get_local_id(0);
+  for (int i = id * VW; i < whole; i += WX * VW) ADAM(fv, LOAD, STORE, i)
+  for (int i = whole + id; i < count; i += WX) ADAM(float, GET_ONE, PUT_ONE, i)
 }

@@ -56,8 +56,7 @@ Call update_call(const LaunchSpec& launch, const Target& target, const Chunks& c
   chunks.bind(call);
   for (size_t i = 0; i < scalars; ++i) call.arg(launch.in[i]);
   call.arg(chunks.table());
-  add_ints(call, {chunks.rows()});
-  return call;
+  return set_grid(call, chunks.rows() * tuned(target, "vector.WX"), 1, 1, tuned(target, "vector.WX"));
 }
 
 void add_floats(Call& call, std::initializer_list<double> values) {
@@ -80,7 +79,7 @@ Call bind_sgd(const LaunchSpec& launch, const Target& target) {
   call.define("MOMENTUM", slots);
   add_floats(call, {momentum, attrs.number("decay", 0)});
   add_ints(call, {attrs.flag("nesterov")});
-  return set_grid(call, chunks.rows(), 1, 1, 1);
+  return call;
 }
 
 Call bind_adam(const LaunchSpec& launch, const Target& target) {
@@ -95,7 +94,7 @@ Call bind_adam(const LaunchSpec& launch, const Target& target) {
   Call call = update_call(launch, target, chunks, 2);
   add_floats(call, {beta1, beta2, 1 - beta1, 1 - beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
                     decoupled ? 0 : decay, decoupled ? decay : 0});
-  return set_grid(call, chunks.rows(), 1, 1, 1);
+  return call;
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+#include "backend/cpu/conv_splits.h"
+
+#include <algorithm>
+
+namespace situ::cpu {
+
+int64_t conv_dw_splits(const ops::OpView& view, const device::Target& target) {
+  const Shape &dy = view.in(1).shape, &dw = view.out(0).shape;
+  const double flops = 2.0 * static_cast<double>(dy.count()) * static_cast<double>(dw[0] * dw[1] * dw[2]);
+  const int64_t by_memory = target.tuning.get("conv_dw.split_bytes", 4 << 20) / (dw.count() * 4);
+  const int64_t by_work = static_cast<int64_t>(flops / 3e5), most = target.tuning.get("conv_dw.splits", 16);
+  return std::clamp<int64_t>(std::min({most, by_memory, by_work, dy[0] * dy[1]}), 1, 256);
+}
+
+void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits) {
+  if (splits == 1) return e.result(0, e.launch(kernel, e.inputs(), e.out_type(0), e.attrs()));
+  const Shape& dw = e.out_type(0).shape;
+  const ir::Value parts = e.launch(kernel, e.inputs(), f32({splits, dw[0], dw[1], dw[2], dw[3]}), e.attrs());
+  e.result(0, e.launch("sum_splits", {parts}, e.out_type(0)));
+}
+
+}  // namespace situ::cpu

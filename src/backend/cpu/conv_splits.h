@@ -1,0 +1,14 @@
+// conv_splits.h -- into how many parts the pixels of a convolution's weight gradient are split.
+#pragma once
+#include "device/candidate.h"
+
+namespace situ::cpu {
+
+// As many as give every thread of a big machine something, but no more memory than conv_dw.split_bytes and no part
+// shorter than a few hundred thousand operations. By shape and tuning alone: sums must not change with the threads.
+int64_t conv_dw_splits(const ops::OpView& view, const device::Target& target);
+
+// Launches `kernel` with a result [splits, R, S, C, O] and adds the parts; with one split, straight to the result.
+void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits);
+
+}  // namespace situ::cpu

@@ -1,0 +1,106 @@
+// ledger_test.cpp -- the ledger checked from outside: a stand-in OpenCL library forwards and counts every call, and the
+// test program counts allocations. Steps 10 to 110 of resident LeNet-5 must be what the ledger says, and nothing else.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "alloc_count.h"
+#include "harness.h"
+#include "model/init.h"
+#include "step/devices.h"
+#include "step/programs.h"
+#include "step/session.h"
+
+#ifdef SITU_TEST_ICD
+#include "icd/counting_icd.h"
+
+namespace situ::test {
+namespace {
+
+constexpr int64_t kBatch = 64;
+
+class Ledgers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+    setenv("SITU_OPENCL_LIBRARY", SITU_TEST_ICD, 1);
+    device::DeviceOptions options;
+    options.cache_folder = scratch_folder();
+    device_ = step::open_device("opencl", options);
+    unsetenv("SITU_OPENCL_LIBRARY");
+  }
+  std::unique_ptr<step::Session> session(step::Residency residency) {
+    step::SessionOptions options;
+    options.residency = residency;
+    auto made = std::make_unique<step::Session>(
+        *device_, std::vector<ir::Graph>{step::train_program({model_, kBatch, {}})}, options);
+    for (const ir::State& s : made->states()) made->set(s.name, model::initial_values(s, 1));
+    return made;
+  }
+  static void step(step::Session& session, int number) {
+    step::Batch& batch = session.next_batch();
+    for (float& v : batch.f32("x")) v = static_cast<float>(number % 7) * 0.1f;
+    for (int32_t& v : batch.i32("labels")) v = number % 10;
+    for (float& v : batch.f32("weight")) v = 1;
+    batch.set("lr", 0.01f);
+    batch.set("scale", 1.0f / kBatch);
+    session.run(0, batch);
+  }
+  const CountingIcd icd_{SITU_TEST_ICD};
+  const model::Model model_ = model::find_model("lenet5");
+  std::unique_ptr<device::Device> device_;
+};
+
+TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
+  const auto lenet = session(step::Residency::resident);
+  for (int i = 0; i < 10; ++i) step(*lenet, i);
+  const step::Ledger ledger = lenet->ledger(0);
+  icd_.reset();
+  int64_t allocations = 0;
+  std::string first;
+  {
+    const CountAllocations counted(icd_.depth());
+    for (int i = 10; i < 110; ++i) step(*lenet, i);
+    allocations = counted.count();
+    if (allocations) first = counted.first();
+  }
+  EXPECT_EQ(icd_.total("waits"), 0);
+  EXPECT_EQ(icd_.calls("clFinish"), 0);
+  EXPECT_EQ(icd_.calls("clWaitForEvents"), 0);
+  EXPECT_EQ(icd_.total("creations"), 0);
+  EXPECT_EQ(icd_.total("kernels"), 100 * ledger.launches);
+  EXPECT_EQ(icd_.calls("clEnqueueWriteBuffer"), 100);
+  EXPECT_EQ(icd_.total("bytes_in"), 100 * ledger.bytes_in);
+  EXPECT_EQ(icd_.total("bytes_out"), 0);
+  if (can_count_allocations()) {
+    EXPECT_EQ(allocations, 0) << first;
+  }
+  const int64_t minibatch = kBatch * (28 * 28 + 1 + 1) * 4, control = 256;
+  EXPECT_EQ(ledger.bytes_in, minibatch + control);
+  EXPECT_EQ(ledger.waits, 0);
+
+  icd_.reset();
+  lenet->get(step::kTrainMetrics);  // the loss, when somebody asks
+  EXPECT_EQ(icd_.total("bytes_out"), 16);
+  EXPECT_EQ(icd_.total("waits"), 1);
+}
+
+TEST_F(Ledgers, NaiveAndWeightsPayWhatTheLedgerSays) {
+  for (step::Residency residency : {step::Residency::naive, step::Residency::weights}) {
+    const auto lenet = session(residency);
+    const step::Ledger ledger = lenet->ledger(0);
+    step(*lenet, 0);
+    icd_.reset();
+    for (int i = 1; i < 4; ++i) step(*lenet, i);
+    EXPECT_EQ(icd_.total("kernels"), 3 * ledger.launches) << name_of(residency);
+    EXPECT_EQ(icd_.total("bytes_in"), 3 * ledger.bytes_in) << name_of(residency);
+    EXPECT_EQ(icd_.total("bytes_out"), 3 * ledger.bytes_out) << name_of(residency);
+    EXPECT_EQ(icd_.total("waits"), 3 * ledger.waits) << name_of(residency);
+    EXPECT_EQ(icd_.total("creations"), 0) << name_of(residency);
+    EXPECT_GT(ledger.waits, ledger.launches) << name_of(residency);
+  }
+}
+
+}  // namespace
+}  // namespace situ::test
+#endif

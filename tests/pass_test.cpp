@@ -1,0 +1,153 @@
+// pass_test.cpp -- each pass by its text before and after; and all together keep what a program computes.
+#include "pass/pass.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/ref/device.h"
+#include "ir/dead_code.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "step/run.h"
+
+namespace situ::pass {
+namespace {
+
+std::string after(ir::Graph (*pass)(const ir::Graph&), const std::string& text) {
+  const ir::Graph graph = ir::dead_code(pass(ir::parse("program p\n" + text)));
+  ir::verify(graph);
+  std::string printed = ir::print(graph);
+  return printed.substr(printed.find('\n') + 1);
+}
+
+const std::string kX = "%0 = input {name=\"x\"} : f32[4,3]\n";
+
+TEST(CommonSubexpressions, EqualNodesAreComputedOnce) {
+  EXPECT_EQ(after(common_subexpressions, kX + "%1 = relu(%0) : f32[4,3]\n%2 = relu(%0) : f32[4,3]\n%3 = add(%1, %2) : "
+                                              "f32[4,3]\noutput(%3) {name=\"y\"}\n"),
+            kX + "%1 = relu(%0) : f32[4,3]\n%2 = add(%1, %1) : f32[4,3]\noutput(%2) {name=\"y\"}\n");
+}
+
+TEST(CommonSubexpressions, OtherAttributesStayApart) {
+  const std::string text =
+      kX + "%1 = reduce(%0) {axes=[0], kind=\"sum\"} : f32[3]\n%2 = reduce(%0) {axes=[0], kind=\"max\"} : f32[3]\n" +
+      "%3 = add(%1, %2) : f32[3]\noutput(%3) {name=\"y\"}\n";
+  EXPECT_EQ(after(common_subexpressions, text), text);
+}
+
+TEST(ConstantFolding, FoldsSplatsAndDropsIdentities) {
+  EXPECT_EQ(after(constant_folding, kX + "%1 = const {value=0x1p+0} : f32[4,1]\n%2 = const {value=0x1p+1} : f32[]\n" +
+                                        "%3 = mul(%0, %1) : f32[4,3]\n%4 = add(%2, %2) : f32[]\n%5 = mul(%3, %4) : "
+                                        "f32[4,3]\noutput(%5) {name=\"y\"}\n"),
+            kX + "%1 = const {value=0x1p+2} : f32[]\n%2 = mul(%0, %1) : f32[4,3]\noutput(%2) {name=\"y\"}\n");
+}
+
+TEST(ConstantFolding, FoldsFusedExpressionsOfSplats) {
+  EXPECT_EQ(after(constant_folding, kX +
+                                        "%1 = const {value=0x1p+0} : f32[]\n%2 = fused(%1) {expr=\"t0 = mul(i0, "
+                                        "0x1.8p+0)\", shape=[4,1]} : f32[4,1]\n" +
+                                        "%3 = mul(%0, %2) : f32[4,3]\noutput(%3) {name=\"y\"}\n"),
+            kX + "%1 = const {value=0x1.8p+0} : f32[4,1]\n%2 = mul(%0, %1) : f32[4,3]\noutput(%2) {name=\"y\"}\n");
+}
+
+TEST(ConstantFolding, AnIdentityThatBroadcastsStays) {
+  const std::string text =
+      "%0 = input {name=\"x\"} : f32[1,3]\n%1 = const {value=0x1p+0} : f32[4,3]\n%2 = mul(%0, %1) : "
+      "f32[4,3]\noutput(%2) {name=\"y\"}\n";
+  EXPECT_EQ(after(constant_folding, text), text);
+}
+
+TEST(TransposeFolding, BecomesAFlagOfMatmul) {
+  EXPECT_EQ(
+      after(
+          transpose_folding,
+          kX + "%1 = transpose(%0) {perm=[1,0]} : f32[3,4]\n%2 = matmul(%1, %0) : f32[3,3]\noutput(%2) {name=\"y\"}\n"),
+      kX + "%1 = matmul(%0, %0) {ta=1} : f32[3,3]\noutput(%1) {name=\"y\"}\n");
+}
+
+TEST(TransposeFolding, TwiceIsNothingAndReshapesMerge) {
+  EXPECT_EQ(after(transpose_folding,
+                  kX + "%1 = transpose(%0) {perm=[1,0]} : f32[3,4]\n%2 = transpose(%1) {perm=[1,0]} : f32[4,3]\n" +
+                      "%3 = reshape(%2) {shape=[12]} : f32[12]\n%4 = reshape(%3) {shape=[2,6]} : f32[2,6]\noutput(%4) "
+                      "{name=\"y\"}\n"),
+            kX + "%1 = reshape(%0) {shape=[2,6]} : f32[2,6]\noutput(%1) {name=\"y\"}\n");
+}
+
+const std::string kMatmul = kX + "%1 = input {name=\"w\"} : f32[3,2]\n%2 = input {name=\"b\"} : f32[2]\n";
+
+TEST(EpilogueFusion, BiasAndReluMoveIntoTheMatmul) {
+  EXPECT_EQ(after(epilogue_fusion, kMatmul + "%3 = matmul(%0, %1) : f32[4,2]\n%4 = bias(%3, %2) : f32[4,2]\n%5 = "
+                                             "relu(%4) : f32[4,2]\noutput(%5) {name=\"y\"}\n"),
+            kMatmul + "%3 = matmul(%0, %1, %2) {epilogue=\"bias+relu\"} : f32[4,2]\noutput(%3) {name=\"y\"}\n");
+}
+
+TEST(EpilogueFusion, AnIntermediateWithAnotherUserStays) {
+  const std::string text = kMatmul +
+                           "%3 = matmul(%0, %1) : f32[4,2]\n%4 = bias(%3, %2) : f32[4,2]\noutput(%3) "
+                           "{name=\"z\"}\noutput(%4) {name=\"y\"}\n";
+  EXPECT_EQ(after(epilogue_fusion, text).find("epilogue"), std::string::npos);
+}
+
+TEST(EpilogueFusion, TheBackwardMaskMovesIn) {
+  EXPECT_EQ(after(epilogue_fusion, kMatmul + "%3 = input {name=\"m\"} : f32[4,2]\n%4 = matmul(%0, %1) : f32[4,2]\n%5 = "
+                                             "relu_mask(%4, %3) : f32[4,2]\noutput(%5) {name=\"y\"}\n"),
+            kMatmul.substr(0, kMatmul.find("%2")) +
+                "%2 = input {name=\"m\"} : f32[4,2]\n%3 = matmul(%0, %1, %2) {epilogue=\"mask\"} : "
+                "f32[4,2]\noutput(%3) {name=\"y\"}\n");
+}
+
+TEST(PointwiseFusion, AChainBecomesOneNodeWithLiterals) {
+  const std::string text =
+      after(pointwise_fusion, kX + "%1 = const {value=0x1p+1} : f32[]\n%2 = mul(%0, %1) : f32[4,3]\n%3 = relu(%2) : "
+                                   "f32[4,3]\n%4 = add(%3, %0) : f32[4,3]\noutput(%4) {name=\"y\"}\n");
+  EXPECT_NE(text.find("fused(%0)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("const"), std::string::npos) << text;
+}
+
+TEST(PointwiseFusion, WhatSomebodyElseReadsIsNotAbsorbed) {
+  const std::string text = after(
+      pointwise_fusion,
+      kX + "%1 = relu(%0) : f32[4,3]\n%2 = exp(%1) : f32[4,3]\noutput(%1) {name=\"a\"}\noutput(%2) {name=\"b\"}\n");
+  EXPECT_EQ(text.find("fused"), std::string::npos) << text;
+}
+
+TEST(PointwiseFusion, SmallerOperandsAreNotRecomputed) {
+  const std::string text = after(pointwise_fusion, kX + "%1 = input {name=\"b\"} : f32[3]\n%2 = exp(%1) : f32[3]\n%3 = "
+                                                        "add(%0, %2) : f32[4,3]\noutput(%3) {name=\"y\"}\n");
+  EXPECT_NE(text.find("exp(%1)"), std::string::npos) << text;
+}
+
+TEST(UpdateGrouping, OneNodePerSettings) {
+  const std::string head =
+      "state a : f32[2]\nstate b : f32[3]\n%0 = control {name=\"lr\"} : f32[]\n%1 = read {state=\"a\"} : f32[2]\n%2 = "
+      "read {state=\"b\"} : f32[3]\n"
+      "%3 = input {name=\"ga\"} : f32[2]\n%4 = input {name=\"gb\"} : f32[3]\n";
+  const std::string text = after(
+      update_grouping, head +
+                           "%5 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\nwrite(%5) {state=\"a\"}\n"
+                           "%6 = sgd(%0, %2, %4) {decay=0x0p+0, momentum=0x0p+0} : f32[3]\nwrite(%6) {state=\"b\"}\n");
+  EXPECT_NE(text.find("sgd(%0, %1, %3, %2, %4)"), std::string::npos) << text;
+  EXPECT_NE(text.find("write(%6) {state=\"b\"}"), std::string::npos) << text;
+}
+
+// What the passes do must not change what is computed: a little of everything, on the oracle.
+TEST(Pipeline, KeepsTheResult) {
+  const std::string text =
+      "program p\n" + kMatmul +
+      "%3 = matmul(%0, %1) : f32[4,2]\n%4 = bias(%3, %2) : f32[4,2]\n%5 = relu(%4) : f32[4,2]\n"
+      "%6 = const {value=0x1.8p+0} : f32[]\n%7 = mul(%5, %6) : f32[4,2]\n%8 = tanh(%7) : f32[4,2]\n"
+      "%9 = transpose(%8) {perm=[1,0]} : f32[2,4]\n%10 = matmul(%9, %0) : f32[2,3]\n"
+      "%11 = add(%10, %10) : f32[2,3]\noutput(%11) {name=\"y\"}\noutput(%5) {name=\"h\"}\n";
+  step::Tensors inputs;
+  for (auto [name, count] : {std::pair{"x", 12}, {"w", 6}, {"b", 2}})
+    for (int i = 0; i < count; ++i) inputs[name].push_back(0.25 * ((i * 7) % 11) - 1);
+  const auto device = ref::make_device();
+  step::SessionOptions plain;
+  plain.compile.fuse = false;
+  const auto expected = step::run_once(*device, ir::parse(text), inputs, plain),
+             got = step::run_once(*device, ir::parse(text), inputs);
+  for (const auto& [name, values] : expected)
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(got.at(name)[i], values[i], 1e-12) << name << " " << i;
+}
+
+}  // namespace
+}  // namespace situ::pass

@@ -1,0 +1,105 @@
+// thread_pool_test.cpp -- every task once, whatever the number of threads; errors reach the caller; no nesting.
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <numeric>
+
+#include "alloc_count.h"
+#include "base/error.h"
+
+namespace situ {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskOnceOnAnyNumberOfThreads) {
+  for (int threads : {1, 2, 3, 8})
+    for (int64_t tasks : {0, 1, 2, 7, 8, 9, 1000}) {
+      ThreadPool pool(threads);
+      EXPECT_EQ(pool.threads(), threads);
+      std::vector<int> runs(static_cast<size_t>(tasks));
+      pool.run(tasks, [&](int64_t i) { ++runs[static_cast<size_t>(i)]; });
+      EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(tasks), 1)) << threads << " threads, " << tasks << " tasks";
+    }
+}
+
+TEST(ThreadPool, ThreadsTakeContiguousRangesAndTheCallerTheFirst) {
+  ThreadPool pool(2);
+  std::vector<std::thread::id> by(10);
+  pool.run(10, [&](int64_t i) { by[static_cast<size_t>(i)] = std::this_thread::get_id(); });
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(by[i], std::this_thread::get_id());
+  for (size_t i = 5; i < 10; ++i) EXPECT_EQ(by[i], by[9]);
+  EXPECT_NE(by[9], std::this_thread::get_id());
+}
+
+TEST(ThreadPool, UsesOnlyCoresOfTheProcessByDefault) {
+  EXPECT_EQ(ThreadPool().threads(), static_cast<int>(usable_cores().size()));
+}
+
+TEST(ThreadPool, SeesWhatTheRunBeforeWrote) {
+  ThreadPool pool(3);
+  std::vector<int64_t> values(999, 0);
+  const std::function<void(int64_t)> step = [&](int64_t i) { values[static_cast<size_t>(998 - i)] += i % 7; };
+  for (int round = 0; round < 2000; ++round) pool.run(999, step);  // the threads meet other threads' elements
+  const int64_t sum = std::accumulate(values.begin(), values.end(), int64_t{0});
+  EXPECT_EQ(sum, 2000 * (999 / 7 * 21 + 0 + 1 + 2 + 3 + 4));
+}
+
+TEST(ThreadPool, WakesUpAfterALongPause) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<int> count = 0;
+    pool.run(100, [&](int64_t) { ++count; });
+    EXPECT_EQ(count, 100);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long past the spinning
+  }
+}
+
+TEST(ThreadPool, CarriesTheFirstErrorOutAndGoesOn) {
+  for (int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    try {
+      pool.run(8, [](int64_t i) {
+        if (i % 2 == 1) fail("task {} fails", i);
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), "task 1 fails");
+    }
+    std::atomic<int> count = 0;
+    pool.run(8, [&](int64_t) { ++count; });
+    EXPECT_EQ(count, 8);
+  }
+}
+
+TEST(ThreadPool, RefusesToRunInsideItsOwnTask) {
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    EXPECT_THROW(pool.run(2, [&](int64_t) { pool.run(2, [](int64_t) {}); }), Error);
+  }
+}
+
+TEST(ThreadPool, SeveralPoolsWorkSideBySide) {
+  ThreadPool outer(2), inner(2);
+  std::atomic<int> count = 0;
+  outer.run(1, [&](int64_t) { inner.run(50, [&](int64_t) { ++count; }); });
+  std::thread other([&] { inner.run(50, [&](int64_t) { ++count; }); });
+  outer.run(50, [&](int64_t) { ++count; });
+  other.join();
+  EXPECT_EQ(count, 150);
+}
+
+TEST(ThreadPool, AllocatesNothingWhileRunning) {
+  ThreadPool pool(2);
+  std::vector<int> runs(64);
+  const std::function<void(int64_t)> task = [&](int64_t i) { ++runs[static_cast<size_t>(i)]; };
+  pool.run(64, task);
+  const test::CountAllocations counted;  // of this thread: the caller takes part
+  for (int round = 0; round < 100; ++round) pool.run(64, task);
+  EXPECT_EQ(counted.count(), 0) << counted.first();
+}
+
+}  // namespace
+}  // namespace situ

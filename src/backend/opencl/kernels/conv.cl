@@ -80,13 +80,14 @@ __kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(
     if (m0 >= pixels) return;
     int from[TM], py[TM], px[TM], row[TM];
     int inside = 1;
+    Pixel q = pixel_at(m0, g.oh, g.ow);
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
-      const int m = min(m0 + i, pixels - 1), line = m / g.ow, n = line / g.oh;
-      row[i] = m0 + i < pixels ? m : -1;
-      py[i] = (line - n * g.oh) * g.sh - g.pt;
-      px[i] = (m - line * g.ow) * g.sw - g.pl;
-      from[i] = ((n * g.h + py[i]) * g.w + px[i]) * x_pitch;
+      row[i] = m0 + i < pixels ? m0 + i : -1;
+      py[i] = q.y * g.sh - g.pt;
+      px[i] = q.x * g.sw - g.pl;
+      from[i] = ((q.n * g.h + py[i]) * g.w + px[i]) * x_pitch;
+      if (m0 + i + 1 < pixels) q = next_pixel(q, g.oh, g.ow);
       inside &= (py[i] >= 0) & (py[i] + (g.r - 1) * g.dh < g.h) & (px[i] >= 0) & (px[i] + (g.s - 1) * g.dw < g.w);
     }
     fv acc[TM][NV];
@@ -120,14 +121,15 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
     const int m0 = ((int)get_global_id(0) * tiles + t) * TM;
     if (m0 >= pixels) return;
     int from[TM], qy[TM], qx[TM], row[TM];
+    Pixel q = pixel_at(m0, qh, qw);
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
-      const int m = min(m0 + i, pixels - 1), line = m / qw, n = line / qh;
-      qy[i] = line - n * qh;
-      qx[i] = m - line * qw;
-      const int iy = phase_y + g.sh * qy[i], ix = phase_x + g.sw * qx[i];
-      row[i] = m0 + i < pixels && iy < g.oh && ix < g.ow ? (n * g.oh + iy) * g.ow + ix : -1;
-      from[i] = ((n * g.h + qy[i]) * g.w + qx[i]) * x_pitch;
+      const int iy = phase_y + g.sh * q.y, ix = phase_x + g.sw * q.x;
+      row[i] = m0 + i < pixels && iy < g.oh && ix < g.ow ? (q.n * g.oh + iy) * g.ow + ix : -1;
+      from[i] = ((q.n * g.h + q.y) * g.w + q.x) * x_pitch;
+      qy[i] = q.y;
+      qx[i] = q.x;
+      if (m0 + i + 1 < pixels) q = next_pixel(q, qh, qw);
     }
     fv acc[TM][NV];
     tile_clear(acc);

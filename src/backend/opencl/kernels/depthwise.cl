@@ -17,7 +17,7 @@ static inline void tap(fv acc[TM][NV], __global const float* x, __global const f
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
     const int iy = py[i] + dy, ix = px[i] + dx;
-    const int inside = iy >= 0 && iy < g.h && ix >= 0 && ix < g.w;
+    const int inside = ((uint)iy < (uint)g.h) & ((uint)ix < (uint)g.w);
     __global const float* p = inside ? x + (pixel0[i] + iy * g.w + ix) * pitch : zeros;
     acc[i][0] = MAC(LOAD(p), w, acc[i][0]);
   }
@@ -32,13 +32,14 @@ __kernel GROUP void depthwise(TENSOR(const float, x), TENSOR(const float, w), TE
   const int c = min(c0, g.c - VW), at[NV] = {c - c0};
   int pixel0[TM], py[TM], px[TM], row[TM];
   int inside = 1;
+  Pixel q = pixel_at(m0, g.oh, g.ow);
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
-    const int m = min(m0 + i, pixels - 1), line = m / g.ow, n = line / g.oh;
-    row[i] = m0 + i < pixels ? m : -1;
-    pixel0[i] = n * g.h * g.w;
-    py[i] = (line - n * g.oh) * g.sh - g.pt;
-    px[i] = (m - line * g.ow) * g.sw - g.pl;
+    row[i] = m0 + i < pixels ? m0 + i : -1;
+    pixel0[i] = q.n * g.h * g.w;
+    py[i] = q.y * g.sh - g.pt;
+    px[i] = q.x * g.sw - g.pl;
+    if (m0 + i + 1 < pixels) q = next_pixel(q, g.oh, g.ow);
     inside &= py[i] >= 0 && py[i] + (g.r - 1) * g.dh < g.h && px[i] >= 0 && px[i] + (g.s - 1) * g.dw < g.w;
   }
   fv acc[TM][NV];
@@ -70,14 +71,15 @@ __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w),
   const int phase_y = (int)get_global_id(2) / g.sw, phase_x = (int)get_global_id(2) % g.sw;
   const int qh = (g.oh + g.sh - 1) / g.sh, qw = (g.ow + g.sw - 1) / g.sw;  // a phase's pixels; `pixels`: of all images
   int pixel0[TM], qy[TM], qx[TM], row[TM];
+  Pixel q = pixel_at(m0, qh, qw);
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
-    const int m = min(m0 + i, pixels - 1), line = m / qw, n = line / qh;
-    qy[i] = line - n * qh;
-    qx[i] = m - line * qw;
-    const int iy = phase_y + g.sh * qy[i], ix = phase_x + g.sw * qx[i];
-    row[i] = m0 + i < pixels && iy < g.oh && ix < g.ow ? (n * g.oh + iy) * g.ow + ix : -1;
-    pixel0[i] = n * g.h * g.w;
+    const int iy = phase_y + g.sh * q.y, ix = phase_x + g.sw * q.x;
+    row[i] = m0 + i < pixels && iy < g.oh && ix < g.ow ? (q.n * g.oh + iy) * g.ow + ix : -1;
+    pixel0[i] = q.n * g.h * g.w;
+    qy[i] = q.y;
+    qx[i] = q.x;
+    if (m0 + i + 1 < pixels) q = next_pixel(q, qh, qw);
   }
   fv acc[TM][NV];
   tile_clear(acc);

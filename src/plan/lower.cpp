@@ -39,7 +39,7 @@ void lower_as_is(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
 // The op's arithmetic is booked on the launch that does it: the first that does not merely rearrange operands.
 void book_flops(ir::Graph& graph, size_t first, double flops) {
   for (size_t n = first; n < graph.nodes.size(); ++n)
-    if (is_launch(graph.nodes[n]) && !graph.nodes[n].op.starts_with("pack")) {
+    if (is_launch(graph.nodes[n]) && !graph.nodes[n].op.starts_with("pack") && graph.nodes[n].op != "pad") {
       graph.nodes[n].attrs.set("flops", flops);
       return;
     }

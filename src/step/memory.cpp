@@ -69,8 +69,8 @@ void MemoryMap::add_state(const ir::State& state) {
   }
   const int64_t bytes = round_up(state.type.count() * element_bytes_, alignment_);
   if (device::kZeroRun + bytes > max_slab_)
-    fail_environment("state `{}` needs {} bytes, more than the device allocates at once ({})", state.name, bytes,
-                     max_slab_);
+    fail_environment("state `{}` needs {} MiB, but the device allocates at most {} MiB at once: use a smaller model",
+                     state.name, bytes >> 20, max_slab_ >> 20);
   if (state_slabs_.empty() || state_slabs_.back() + bytes > max_slab_) state_slabs_.push_back(device::kZeroRun);
   state_places_[state.name] = {1 + static_cast<int>(state_slabs_.size()), state_slabs_.back(), state.type.shape.cols()};
   state_slabs_.back() += bytes;

@@ -92,6 +92,16 @@ void run_tile(const Tile& t) {
     const float* operand = word.operand + t.col;
     switch (word.kind) {
       case ops::Epilogue::bias: {
+        if (t.bias_by_row) {
+#define SITU_ROW_BIAS(c, j) c = hn::Add(c, bias)
+#define SITU_ROW_BIAS_ROW(i)                                    \
+  if constexpr (MR > i) {                                       \
+    const Floats bias = fill(t.m > i ? word.operand[i] : 0.0f); \
+    SITU_ROW(i, SITU_ROW_BIAS)                                  \
+  }
+          SITU_ROWS(SITU_ROW_BIAS_ROW)
+          break;
+        }
         const Floats b0 = load_vector<NV>(operand, 0, last);
         const Floats b1 = NV > 1 ? load_vector<NV>(operand, NV > 1 ? 1 : 0, last) : b0;
         const Floats b2 = NV > 2 ? load_vector<NV>(operand, NV > 2 ? 2 : 0, last) : b0;

@@ -99,7 +99,8 @@ cl_program ProgramCache::get(const ProgramSource& source) {
     if (!slot) slot = std::make_unique<Entry>();
     entry = slot.get();
   }
-  std::call_once(entry->once, [&] { entry->program = make(source, key); });
+  const std::lock_guard lock(entry->building);
+  if (!entry->program) entry->program = make(source, key);
   return entry->program.get();
 }
 

@@ -43,7 +43,7 @@ class ProgramCache {
 
  private:
   struct Entry {
-    std::once_flag once;
+    std::mutex building;  // held by the thread that makes the program; others wait for it
     Handle<cl_program> program;
   };
   std::string key_of(const ProgramSource& source) const;

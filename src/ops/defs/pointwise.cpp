@@ -72,6 +72,7 @@ double relu_of(const double* a) { return std::max(a[0], 0.0); }
 double relu6_of(const double* a) { return std::clamp(a[0], 0.0, 6.0); }
 double sigmoid_of(const double* a) { return 1 / (1 + std::exp(-a[0])); }
 double tanh_of(const double* a) { return std::tanh(a[0]); }
+double silu_of(const double* a) { return a[0] / (1 + std::exp(-a[0])); }
 double add_of(const double* a) { return a[0] + a[1]; }
 double sub_of(const double* a) { return a[0] - a[1]; }
 double mul_of(const double* a) { return a[0] * a[1]; }
@@ -103,6 +104,11 @@ Value abs_slope(GradBuilder& g) {
 Value square_slope(GradBuilder& g) { return scaled(g, x_of(g), 2); }
 Value sigmoid_slope(GradBuilder& g) { return times(g, y_of(g), g.emit("sub", {g.constant(1), y_of(g)})); }
 Value tanh_slope(GradBuilder& g) { return g.emit("sub", {g.constant(1), g.emit("square", {y_of(g)})}); }
+// d/dx x s(x) = s + x s (1 - s) = y + s (1 - y)
+Value silu_slope(GradBuilder& g) {
+  const Value s = g.emit("sigmoid", {x_of(g)});
+  return g.emit("add", {y_of(g), times(g, s, g.emit("sub", {g.constant(1), y_of(g)}))});
+}
 Value sqrt_slope(GradBuilder& g) { return g.emit("div", {g.constant(0.5), y_of(g)}); }
 Value rsqrt_slope(GradBuilder& g) { return scaled(g, times(g, g.emit("square", {y_of(g)}), y_of(g)), -0.5); }
 Value reciprocal_slope(GradBuilder& g) { return g.emit("neg", {g.emit("square", {y_of(g)})}); }
@@ -217,6 +223,7 @@ OpList pointwise() {
                                    pointwise_op<1, relu6_of>("relu6", relu6_gradient, kSigned),
                                    pointwise_op<1, sigmoid_of>("sigmoid", chain<sigmoid_slope>, kSigned),
                                    pointwise_op<1, tanh_of>("tanh", chain<tanh_slope>, kSigned),
+                                   pointwise_op<1, silu_of>("silu", chain<silu_slope>, kSigned),
                                    pointwise_op<2, add_of>("add", add_gradient, kPairs),
                                    pointwise_op<2, sub_of>("sub", sub_gradient, kPairs),
                                    pointwise_op<2, mul_of>("mul", mul_gradient, kPairs),

@@ -60,20 +60,20 @@ class Window {
     u_ = pixel % x_.count;
     v_ = pixel / x_.count % y_.count;
     n_ = pixel / x_.count / y_.count;
+    start_line();
   }
   // Takes the next m pixels.
   void next(int64_t m) {
+    if (u_ == x_.count) next_line();
     top_ = bottom_ = v_ * y_.scale;
     inside_ = true;
-    for (int64_t i = 0; i < m; ++i) {
+    for (int64_t i = 0; i < m; ++i, ++u_) {
+      if (u_ == x_.count) next_line();
       y_at_[i] = v_ * y_.scale;
       x_at_[i] = u_ * x_.scale;
-      origin_[i] = base_ + ((n_ * conv_.in_h + y_at_[i]) * conv_.in_w + x_at_[i]) * conv_.x_pitch;
-      rows_[i] = (n_ * conv_.out_h + y_.first + v_ * y_.step) * conv_.out_w + x_.first + u_ * x_.step;
-      top_ = std::min(top_, y_at_[i]);
-      bottom_ = std::max(bottom_, y_at_[i]);
+      origin_[i] = line_ + x_at_[i] * conv_.x_pitch;
+      rows_[i] = first_row_ + u_ * x_.step;
       inside_ = inside_ && row_inside(i);
-      if (++u_ == x_.count) next_row();
     }
     for (int64_t i = m; i < mr_; ++i) {
       y_at_[i] = y_at_[i - 1];
@@ -97,11 +97,19 @@ class Window {
   }
 
  private:
-  void next_row() {
+  void start_line() {
+    line_ = base_ + (n_ * conv_.in_h + v_ * y_.scale) * conv_.in_w * conv_.x_pitch;
+    first_row_ = (n_ * conv_.out_h + y_.first + v_ * y_.step) * conv_.out_w + x_.first;
+    top_ = std::min(top_, v_ * y_.scale);
+    bottom_ = std::max(bottom_, v_ * y_.scale);
+  }
+  void next_line() {
     u_ = 0;
-    if (++v_ < y_.count) return;
-    v_ = 0;
-    ++n_;
+    if (++v_ == y_.count) {
+      v_ = 0;
+      ++n_;
+    }
+    start_line();
   }
   bool row_inside(int64_t i) const { return x_at_[i] >= first_inside_ && x_at_[i] < end_inside_; }
   bool y_inside(int64_t i, int64_t offset) const {
@@ -165,6 +173,8 @@ class Window {
   int64_t first_inside_ = 0, end_inside_ = 0;  // x positions whose window row lies inside the image
   bool whole_rows_ = false, inside_ = false;
   int64_t u_ = 0, v_ = 0, n_ = 0;
+  const float* line_ = nullptr;        // of the input, where u = 0 stands
+  int64_t first_row_ = 0;              // of the result, where u = 0 stands
   int64_t top_ = 0, bottom_ = 0;       // least and greatest y of the tile
   const float* origin_[kMaxTileRows];  // of a tap with offset 0
   int64_t y_at_[kMaxTileRows], x_at_[kMaxTileRows], rows_[kMaxTileRows];

@@ -34,8 +34,7 @@ struct PlanarTile {
   int64_t y_step = 0;             // elements from pixel to pixel
   int64_t row = 0, row_step = 0;  // the pixels' numbers, for the epilogue
   int64_t col = 0;
-  const TileEpilogue* epilogue = nullptr;
-  bool by_plane = false;  // the epilogue needs no operand like y: it is applied before channels come last
+  const TileEpilogue* epilogue = nullptr;  // null: the tile itself has applied it
 };
 }  // namespace
 }  // namespace situ::cpu
@@ -44,24 +43,6 @@ struct PlanarTile {
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
-
-// bias, relu and relu6 on planes: a bias is one number for a whole plane.
-void finish_planes(const PlanarTile& t) {
-  for (int e = 0; e < t.epilogue->count; ++e) {
-    const TileEpilogue::Word& word = t.epilogue->words[static_cast<size_t>(e)];
-    for (int64_t o = 0; o < t.m; ++o) {
-      float* plane = t.tile + o * kMostPixels;
-      const Floats bias = fill(word.kind == ops::Epilogue::bias ? word.operand[t.col + o] : 0);
-      for (int64_t i = 0; i < t.n; i += lanes()) {
-        const Floats v = hn::LoadU(Tag(), plane + i);
-        hn::StoreU(word.kind == ops::Epilogue::bias   ? hn::Add(v, bias)
-                   : word.kind == ops::Epilogue::relu ? relu_of(v)
-                                                      : relu6_of(v),
-                   Tag(), plane + i);
-      }
-    }
-  }
-}
 
 void interleave(const float* tile, int64_t m, int64_t n, float* to, int64_t step) {
   int64_t whole_m = 0, whole_n = 0;
@@ -77,10 +58,7 @@ void interleave(const float* tile, int64_t m, int64_t n, float* to, int64_t step
 }
 
 void store_planar(const PlanarTile& t) {
-  if (t.by_plane) {
-    finish_planes(t);
-    return interleave(t.tile, t.m, t.n, t.y, t.y_step);
-  }
+  if (!t.epilogue) return interleave(t.tile, t.m, t.n, t.y, t.y_step);
   HWY_ALIGN float pixels[kMostPixels * kMaxTileRows];
   interleave(t.tile, t.m, t.n, pixels, kMaxTileRows);
   for (int64_t i = 0; i < t.n; ++i)
@@ -124,7 +102,7 @@ struct Planar {
   int64_t mr = 6, most_pixels = 0, lanes = 8;
   TileFunction tiles[kMaxTileVectors + 1] = {};
   TileEpilogue epilogue;
-  bool by_plane = true;
+  std::vector<TileEpilogue> by_plane;  // for each tile of result channels, if it needs no operand like y; else empty
   std::vector<Part> parts;
   void (*store)(const PlanarTile&) = nullptr;
 };
@@ -221,7 +199,8 @@ void run_row(const Planar& p, const Part& part, int64_t image, int64_t v, const 
          .b_step = part.b_step,
          .y = tile,
          .y_pitch = kMostPixels,
-         .rows = kRows};
+         .rows = kRows,
+         .bias_by_row = true};
   const int64_t row = (image * p.out_h + y.first + v * y.step) * p.out_w + x.first;
   for (int64_t u = 0; u < x.count; u += p.most_pixels) {
     const int64_t n = std::min(p.most_pixels, x.count - u), vectors = ceil_div(n, p.lanes);
@@ -230,6 +209,7 @@ void run_row(const Planar& p, const Part& part, int64_t image, int64_t v, const 
     for (int64_t o = 0; o < p.results; o += p.mr) {
       t.a = part.pointers.data() + (o / p.mr * all + first) * p.mr;
       t.m = std::min(p.mr, p.results - o);
+      if (!p.by_plane.empty()) t.epilogue = &p.by_plane[static_cast<size_t>(o / p.mr)];
       p.tiles[vectors](t);
       p.store({.tile = tile,
                .m = t.m,
@@ -239,8 +219,7 @@ void run_row(const Planar& p, const Part& part, int64_t image, int64_t v, const 
                .row = row + u * x.step,
                .row_step = x.step,
                .col = o,
-               .epilogue = &p.epilogue,
-               .by_plane = p.by_plane});
+               .epilogue = p.by_plane.empty() ? &p.epilogue : nullptr});
     }
   }
 }
@@ -261,6 +240,19 @@ void run_task(const Planar& p, int64_t task) {
       fill_planes(p, part, p.x + (image * p.in_h + row) * p.in_w * p.x_pitch, planes + (row - top) * part.layout.row);
   }
   for (int64_t v = v0; v < v1; ++v) run_row(p, part, image, v, planes, top);
+}
+
+// bias, relu and relu6 are applied by the tile: there a bias is one number for a whole row.
+void set_by_plane(Planar& p) {
+  for (int64_t o = 0; o < p.results; o += p.mr) {
+    TileEpilogue epilogue = p.epilogue;
+    for (int e = 0; e < epilogue.count; ++e) {
+      TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
+      if (word.kind == ops::Epilogue::residual || word.kind == ops::Epilogue::mask) return p.by_plane.clear();
+      if (word.kind == ops::Epilogue::bias) word.operand += o;
+    }
+    p.by_plane.push_back(epilogue);
+  }
 }
 
 Work bind_planar(const Call& call, bool backward) {
@@ -285,10 +277,7 @@ Work bind_planar(const Call& call, bool backward) {
   p->most_pixels = most_pixels_of(p->mr, call.tuning());
   for (int64_t nv = 1; nv <= p->most_pixels / p->lanes; ++nv) p->tiles[nv] = tile_function(p->mr, nv, false);
   p->epilogue = bind_epilogue(call, 2);
-  for (int e = 0; e < p->epilogue.count; ++e) {
-    const ops::Epilogue kind = p->epilogue.words[static_cast<size_t>(e)].kind;
-    p->by_plane = p->by_plane && kind != ops::Epilogue::residual && kind != ops::Epilogue::mask;
-  }
+  set_by_plane(*p);
   p->store = &HWY_DYNAMIC_DISPATCH(store_planar);
   const Weights weights{
       w.f32(), window.y.kernel, window.x.kernel, w.shape()[2] * w.pitch, backward ? 1 : w.pitch, backward ? w.pitch : 1,

@@ -25,13 +25,16 @@
 namespace situ::cpu {
 namespace {
 
-#define SITU_POINTWISE_OPS(X)                                                                                    \
-  X(neg)                                                                                                         \
-  X(exp)                                                                                                         \
-  X(log)                                                                                                         \
-  X(sqrt)                                                                                                        \
-  X(rsqrt) X(reciprocal) X(abs) X(square) X(relu) X(relu6) X(sigmoid) X(tanh) X(add) X(sub) X(mul) X(div) X(max) \
-      X(min) X(greater) X(equal) X(relu_mask) X(relu6_mask) X(select)
+#define SITU_POINTWISE_OPS(X)                                                                                         \
+  X(neg)                                                                                                              \
+  X(exp)                                                                                                              \
+  X(log)                                                                                                              \
+  X(sqrt)                                                                                                             \
+  X(rsqrt)                                                                                                            \
+  X(reciprocal)                                                                                                       \
+  X(abs)                                                                                                              \
+  X(square) X(relu) X(relu6) X(sigmoid) X(tanh) X(silu) X(add) X(sub) X(mul) X(div) X(max) X(min) X(greater) X(equal) \
+      X(relu_mask) X(relu6_mask) X(select)
 
 enum class Opcode {
 #define SITU_ENUM(name) op_##name,
@@ -62,6 +65,7 @@ HWY_INLINE Floats apply(Floats a, Floats b, Floats c) {
   if constexpr (OP == Opcode::op_relu6) return relu6_of(a);
   if constexpr (OP == Opcode::op_sigmoid) return sigmoid_of(a);
   if constexpr (OP == Opcode::op_tanh) return tanh_of(a);
+  if constexpr (OP == Opcode::op_silu) return hn::Mul(a, sigmoid_of(a));
   if constexpr (OP == Opcode::op_add) return hn::Add(a, b);
   if constexpr (OP == Opcode::op_sub) return hn::Sub(a, b);
   if constexpr (OP == Opcode::op_mul) return hn::Mul(a, b);

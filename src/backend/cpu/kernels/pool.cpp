@@ -5,13 +5,14 @@
 //   avg_pool       y  = sum over the window / number of elements inside (or the whole window: count_pad)
 //   avg_pool_grad  dx = sum over the windows that hold the pixel of dy / number
 // A task is one row of results (for overlapping windows of max_pool_grad: a few channels of one image, since neighbours
-// add to the same pixel and must do so in order).
+// add to the same pixel and must do so in order). Where each window starts and ends is worked out when binding.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/pool.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/simd-inl.h"
@@ -28,16 +29,20 @@ struct Image {
   int64_t h = 0, w = 0, pitch = 0;
   float* row(int64_t n, int64_t y) const { return data + (n * h + y) * w * pitch; }
 };
+struct Span {
+  int64_t first = 0, count = 0;
+};
 struct Pool {
   ops::Window window;
   int64_t images = 0, channels = 0;
-  bool count_pad = false;
-  bool covered = false;  // every pixel lies in exactly one window
+  float whole_window = 0;                  // count_pad: the divisor of every window
+  bool covered = false;                    // every pixel lies in exactly one window
+  std::vector<Span> ys, xs;                // by result: the pixels of its window inside the image
+  std::vector<Span> windows_y, windows_x;  // by pixel: the windows that hold it
   Image x, y, dy, dx;
   float scale(int64_t o_y, int64_t o_x) const {
-    const ops::Taps ty = window.y.taps_inside(o_y), tx = window.x.taps_inside(o_x);
-    const int64_t count = count_pad ? window.y.kernel * window.x.kernel : (ty.end - ty.begin) * (tx.end - tx.begin);
-    return 1.0f / static_cast<float>(count);
+    const int64_t inside = ys[static_cast<size_t>(o_y)].count * xs[static_cast<size_t>(o_x)].count;
+    return 1 / (whole_window > 0 ? whole_window : static_cast<float>(inside));
   }
 };
 }  // namespace
@@ -48,114 +53,139 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-// Calls visit(input row pointer of tap, tap number) for the taps of output (o_y, o_x) inside image n.
-template <class Visit>
-HWY_INLINE void each_tap(const Pool& p, const Image& image, int64_t n, int64_t o_y, int64_t o_x, const Visit& visit) {
-  const ops::Taps ty = p.window.y.taps_inside(o_y), tx = p.window.x.taps_inside(o_x);
-  for (int64_t r = ty.begin; r < ty.end; ++r) {
-    float* row = image.row(n, p.window.y.position(o_y, r));
-    for (int64_t s = tx.begin; s < tx.end; ++s)
-      visit(row + p.window.x.position(o_x, s) * image.pitch, static_cast<float>(r * p.window.x.kernel + s));
-  }
+// Stores n channels of a pixel. Up to `room` floats may be spoilt, because what follows is written later: one plain
+// store instead of several.
+HWY_INLINE void store_ahead(Floats v, float* p, int64_t n, int64_t room) {
+  if (room >= lanes())
+    hn::StoreU(v, Tag(), p);
+  else
+    store_up_to(v, p, n);
+}
+HWY_INLINE int64_t room_of(const Image& image, const float* row_end, const float* p, int64_t channels) {
+  return image.pitch == channels ? row_end - p : 0;
 }
 
-void max_row(const Pool& p, int64_t task) {
-  const int64_t n = task / p.y.h, o_y = task % p.y.h;
-  float* to = p.y.row(n, o_y);
-  for (int64_t o_x = 0; o_x < p.y.w; ++o_x, to += p.y.pitch)
-    for (int64_t c = 0; c < p.channels; c += lanes()) {
-      const int64_t left = p.channels - c;
-      Floats best = fill(-std::numeric_limits<float>::infinity());
-      each_tap(p, p.x, n, o_y, o_x,
-               [&](const float* x, float) HWY_ATTR { best = hn::Max(best, load_up_to(x + c, left)); });
-      store_up_to(best, to + c, left);
-    }
+template <class Join>
+HWY_INLINE Floats over_window(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left,
+                              Floats start, const Join& join) {
+  Floats v = start;
+  for (int64_t r = 0; r < y.count; ++r, x += row_step)
+    for (int64_t i = 0; i < s.count; ++i) v = join(v, load_up_to(x + i * pitch, left));
+  return v;
 }
 
-void avg_row(const Pool& p, int64_t task) {
-  const int64_t n = task / p.y.h, o_y = task % p.y.h;
-  float* to = p.y.row(n, o_y);
+template <bool MAX>
+void forward_row(const Pool& p, int64_t task) {
+  const int64_t n = task / p.y.h, o_y = task % p.y.h, row_step = p.x.w * p.x.pitch;
+  const Span y = p.ys[static_cast<size_t>(o_y)];
+  const float* rows = p.x.row(n, y.first);
+  float *to = p.y.row(n, o_y), *end = to + p.y.w * p.y.pitch;
   for (int64_t o_x = 0; o_x < p.y.w; ++o_x, to += p.y.pitch) {
-    const Floats scale = fill(p.scale(o_y, o_x));
+    const Span x = p.xs[static_cast<size_t>(o_x)];
+    const Floats scale = fill(MAX ? 1.0f : p.scale(o_y, o_x));
     for (int64_t c = 0; c < p.channels; c += lanes()) {
+      const float* from = rows + x.first * p.x.pitch + c;
       const int64_t left = p.channels - c;
-      Floats sum = zeros();
-      each_tap(p, p.x, n, o_y, o_x,
-               [&](const float* x, float) HWY_ATTR { sum = hn::Add(sum, load_up_to(x + c, left)); });
-      store_up_to(hn::Mul(sum, scale), to + c, left);
+      Floats v;
+      if constexpr (MAX)
+        v = over_window(from, row_step, p.x.pitch, y, x, left, fill(-std::numeric_limits<float>::infinity()),
+                        [](Floats a, Floats b) HWY_ATTR { return hn::Max(a, b); });
+      else
+        v = hn::Mul(scale, over_window(from, row_step, p.x.pitch, y, x, left, zeros(),
+                                       [](Floats a, Floats b) HWY_ATTR { return hn::Add(a, b); }));
+      store_ahead(v, to + c, left, room_of(p.y, end, to + c, p.channels));
     }
   }
 }
+void max_row(const Pool& p, int64_t task) { forward_row<true>(p, task); }
+void avg_row(const Pool& p, int64_t task) { forward_row<false>(p, task); }
 
 void avg_grad_row(const Pool& p, int64_t task) {
   const int64_t n = task / p.dx.h, i_y = task % p.dx.h;
-  const ops::WindowAxis &wy = p.window.y, &wx = p.window.x;
-  float* to = p.dx.row(n, i_y);
-  for (int64_t i_x = 0; i_x < p.dx.w; ++i_x, to += p.dx.pitch)
+  const Span wy = p.windows_y[static_cast<size_t>(i_y)];
+  float *to = p.dx.row(n, i_y), *end = to + p.dx.w * p.dx.pitch;
+  for (int64_t i_x = 0; i_x < p.dx.w; ++i_x, to += p.dx.pitch) {
+    const Span wx = p.windows_x[static_cast<size_t>(i_x)];
     for (int64_t c = 0; c < p.channels; c += lanes()) {
       const int64_t left = p.channels - c;
       Floats sum = zeros();
-      for (int64_t r = 0; r < wy.kernel; ++r) {
-        const int64_t o_y = wy.output_at(i_y, r);
-        if (o_y < 0) continue;
-        for (int64_t s = 0; s < wx.kernel; ++s) {
-          const int64_t o_x = wx.output_at(i_x, s);
-          if (o_x < 0) continue;
-          const float* dy = p.dy.row(n, o_y) + o_x * p.dy.pitch + c;
-          sum = hn::MulAdd(load_up_to(dy, left), fill(p.scale(o_y, o_x)), sum);
-        }
-      }
-      store_up_to(sum, to + c, left);
+      for (int64_t o_y = wy.first; o_y < wy.first + wy.count; ++o_y)
+        for (int64_t o_x = wx.first; o_x < wx.first + wx.count; ++o_x)
+          sum = hn::MulAdd(load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left), fill(p.scale(o_y, o_x)), sum);
+      store_ahead(sum, to + c, left, room_of(p.dx, end, to + c, p.channels));
     }
+  }
 }
 
-// The number of the tap that holds the first maximum of a window, for each channel of one vector.
-HWY_INLINE Floats first_maximum(const Pool& p, int64_t n, int64_t o_y, int64_t o_x, int64_t c, int64_t left) {
-  Floats best = zeros(), where = fill(-1.0f);
-  each_tap(p, p.x, n, o_y, o_x, [&](const float* x, float tap) HWY_ATTR {
-    const Floats v = load_up_to(x + c, left);
-    const auto better = hn::Or(hn::Gt(v, best), hn::Lt(where, zeros()));
-    best = hn::IfThenElse(better, v, best);
-    where = hn::IfThenElse(better, fill(tap), where);
-  });
+// The number of the pixel that holds the first maximum of a window, counted in reading order, for each channel.
+HWY_INLINE Floats first_maximum(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left) {
+  Floats best = load_up_to(x, left), where = zeros();
+  float number = 0;
+  for (int64_t r = 0; r < y.count; ++r, x += row_step)
+    for (int64_t i = 0; i < s.count; ++i, number += 1) {
+      const Floats v = load_up_to(x + i * pitch, left);
+      const auto better = hn::Gt(v, best);
+      best = hn::IfThenElse(better, v, best);
+      where = hn::IfThenElse(better, fill(number), where);
+    }
   return where;
+}
+
+void clear_pixels(const Image& image, int64_t n, int64_t first, int64_t last, int64_t c, int64_t channels) {
+  for (int64_t i = first; i < last; ++i)
+    std::memset(image.row(n, 0) + i * image.pitch + c, 0, static_cast<size_t>(channels) * sizeof(float));
 }
 
 // Windows that do not overlap: a task owns the input rows from one window's first to the next one's.
 void max_grad_row(const Pool& p, int64_t task) {
   const int64_t n = task / p.dy.h, o_y = task % p.dy.h;
-  const int64_t begin = o_y == 0 ? 0 : std::max<int64_t>(p.window.y.position(o_y, 0), 0);
-  const int64_t end = o_y + 1 == p.dy.h ? p.dx.h : std::max<int64_t>(p.window.y.position(o_y + 1, 0), 0);
-  if (!p.covered)
-    for (int64_t i = begin * p.dx.w; i < end * p.dx.w; ++i)
-      std::memset(p.dx.row(n, 0) + i * p.dx.pitch, 0, static_cast<size_t>(p.channels) * sizeof(float));
-  for (int64_t o_x = 0; o_x < p.dy.w; ++o_x)
+  const Span y = p.ys[static_cast<size_t>(o_y)];
+  if (!p.covered) {
+    const int64_t begin = o_y == 0 ? 0 : y.first;
+    const int64_t end = o_y + 1 == p.dy.h ? p.dx.h : p.ys[static_cast<size_t>(o_y + 1)].first;
+    clear_pixels(p.dx, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
+  }
+  const int64_t x_step = p.x.w * p.x.pitch, dx_step = p.dx.w * p.dx.pitch;
+  const float *x = p.x.row(n, y.first), *dy = p.dy.row(n, o_y);
+  float* dx = p.dx.row(n, y.first);
+  for (int64_t o_x = 0; o_x < p.dy.w; ++o_x, dy += p.dy.pitch) {
+    const Span s = p.xs[static_cast<size_t>(o_x)];
     for (int64_t c = 0; c < p.channels; c += lanes()) {
       const int64_t left = p.channels - c;
-      const Floats where = first_maximum(p, n, o_y, o_x, c, left);
-      const Floats dy = load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left);
-      each_tap(p, p.dx, n, o_y, o_x, [&](float* dx, float tap) HWY_ATTR {
-        store_up_to(hn::IfThenElseZero(hn::Eq(where, fill(tap)), dy), dx + c, left);
-      });
+      const Floats where = first_maximum(x + s.first * p.x.pitch + c, x_step, p.x.pitch, y, s, left);
+      const Floats v = load_up_to(dy + c, left);
+      float number = 0;
+      for (int64_t r = 0; r < y.count; ++r)
+        for (int64_t i = 0; i < s.count; ++i, number += 1) {
+          float* to = dx + r * dx_step + (s.first + i) * p.dx.pitch + c;
+          const int64_t room = p.covered ? room_of(p.dx, dx + (r + 1) * dx_step, to, p.channels) : 0;
+          store_ahead(hn::IfThenElseZero(hn::Eq(where, fill(number)), v), to, left, room);
+        }
     }
+  }
 }
 
 // Overlapping windows: a task owns kPlaneChannels channels of one image.
 void max_grad_plane(const Pool& p, int64_t task) {
   const int64_t blocks = ceil_div(p.channels, kPlaneChannels), n = task / blocks, c0 = task % blocks * kPlaneChannels;
   const int64_t count = std::min(kPlaneChannels, p.channels - c0);
-  for (int64_t i = 0; i < p.dx.h * p.dx.w; ++i)
-    std::memset(p.dx.row(n, 0) + i * p.dx.pitch + c0, 0, static_cast<size_t>(count) * sizeof(float));
+  const int64_t x_step = p.x.w * p.x.pitch, dx_step = p.dx.w * p.dx.pitch;
+  clear_pixels(p.dx, n, 0, p.dx.h * p.dx.w, c0, count);
   for (int64_t o_y = 0; o_y < p.dy.h; ++o_y)
     for (int64_t o_x = 0; o_x < p.dy.w; ++o_x)
       for (int64_t c = c0; c < c0 + count; c += lanes()) {
+        const Span y = p.ys[static_cast<size_t>(o_y)], s = p.xs[static_cast<size_t>(o_x)];
         const int64_t left = c0 + count - c;
-        const Floats where = first_maximum(p, n, o_y, o_x, c, left);
-        const Floats dy = load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left);
-        each_tap(p, p.dx, n, o_y, o_x, [&](float* dx, float tap) HWY_ATTR {
-          const Floats add = hn::IfThenElseZero(hn::Eq(where, fill(tap)), dy);
-          store_up_to(hn::Add(load_up_to(dx + c, left), add), dx + c, left);
-        });
+        const float* x = p.x.row(n, y.first) + s.first * p.x.pitch + c;
+        const Floats where = first_maximum(x, x_step, p.x.pitch, y, s, left);
+        const Floats v = load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left);
+        float* dx = p.dx.row(n, y.first) + s.first * p.dx.pitch + c;
+        float number = 0;
+        for (int64_t r = 0; r < y.count; ++r, dx += dx_step)
+          for (int64_t i = 0; i < s.count; ++i, number += 1) {
+            const Floats add = hn::IfThenElseZero(hn::Eq(where, fill(number)), v);
+            store_up_to(hn::Add(load_up_to(dx + i * p.dx.pitch, left), add), dx + i * p.dx.pitch, left);
+          }
       }
 }
 
@@ -174,48 +204,72 @@ HWY_EXPORT(max_grad_plane);
 
 Image image(const Operand& operand) { return {operand.f32(), operand.shape()[1], operand.shape()[2], operand.pitch}; }
 
+std::vector<Span> spans_of(const ops::WindowAxis& axis) {
+  std::vector<Span> spans;
+  for (int64_t o = 0; o < axis.out; ++o) {
+    const ops::Taps taps = axis.taps_inside(o);
+    spans.push_back({axis.position(o, taps.begin), taps.end - taps.begin});
+  }
+  return spans;
+}
+std::vector<Span> windows_of(const ops::WindowAxis& axis) {
+  std::vector<Span> windows(static_cast<size_t>(axis.in));
+  for (int64_t i = 0; i < axis.in; ++i)
+    for (int64_t k = axis.kernel - 1; k >= 0; --k) {
+      const int64_t o = axis.output_at(i, k);
+      if (o < 0) continue;
+      Span& window = windows[static_cast<size_t>(i)];
+      if (window.count++ == 0) window.first = o;
+    }
+  return windows;
+}
+
 // `large`: the operand that is pooled, or its gradient.
-Pool make_pool(const Call& call, const Operand& large) {
-  Pool p;
-  p.window = ops::window_of(call.attrs, {large.shape()[1], large.shape()[2]}, call.attrs.ints("kernel"));
-  p.images = large.shape()[0];
-  p.channels = large.cols();
-  p.count_pad = call.attrs.flag("count_pad");
+std::shared_ptr<Pool> make_pool(const Call& call, const Operand& large) {
+  auto p = std::make_shared<Pool>();
+  p->window = ops::window_of(call.attrs, {large.shape()[1], large.shape()[2]}, call.attrs.ints("kernel"));
+  p->images = large.shape()[0];
+  p->channels = large.cols();
+  if (call.attrs.flag("count_pad")) p->whole_window = static_cast<float>(p->window.y.kernel * p->window.x.kernel);
+  p->ys = spans_of(p->window.y);
+  p->xs = spans_of(p->window.x);
   return p;
 }
 
 template <typename Run>
-Work work(const Pool& p, int64_t tasks, Run run) {
-  return {tasks, [p, run](int64_t task) { run(p, task); }};
+Work work(std::shared_ptr<Pool> p, int64_t tasks, Run run) {
+  return {tasks, [p, run](int64_t task) { run(*p, task); }};
 }
 
 Work bind_forward(const Call& call, bool max) {
-  Pool p = make_pool(call, call.in[0]);
-  p.x = image(call.in[0]);
-  p.y = image(call.out[0]);
-  return work(p, p.images * p.y.h, max ? &HWY_DYNAMIC_DISPATCH(max_row) : &HWY_DYNAMIC_DISPATCH(avg_row));
+  auto p = make_pool(call, call.in[0]);
+  p->x = image(call.in[0]);
+  p->y = image(call.out[0]);
+  return work(p, p->images * p->y.h, max ? &HWY_DYNAMIC_DISPATCH(max_row) : &HWY_DYNAMIC_DISPATCH(avg_row));
 }
 Work bind_max(const Call& call) { return bind_forward(call, true); }
 Work bind_avg(const Call& call) { return bind_forward(call, false); }
 
 Work bind_avg_grad(const Call& call) {
-  Pool p = make_pool(call, call.out[0]);
-  p.dy = image(call.in[0]);
-  p.dx = image(call.out[0]);
-  return work(p, p.images * p.dx.h, &HWY_DYNAMIC_DISPATCH(avg_grad_row));
+  auto p = make_pool(call, call.out[0]);
+  p->dy = image(call.in[0]);
+  p->dx = image(call.out[0]);
+  p->windows_y = windows_of(p->window.y);
+  p->windows_x = windows_of(p->window.x);
+  return work(p, p->images * p->dx.h, &HWY_DYNAMIC_DISPATCH(avg_grad_row));
 }
 
 bool covers(const ops::WindowAxis& a) { return a.stride == a.kernel && a.before == 0 && a.out * a.stride == a.in; }
 
 Work bind_max_grad(const Call& call) {
-  Pool p = make_pool(call, call.in[0]);
-  p.x = image(call.in[0]);
-  p.dy = image(call.in[1]);
-  p.dx = image(call.out[0]);
-  p.covered = covers(p.window.y) && covers(p.window.x);
-  if (p.window.y.stride >= p.window.y.kernel && p.window.x.stride >= p.window.x.kernel)
-    return work(p, p.images * p.dy.h, &HWY_DYNAMIC_DISPATCH(max_grad_row));
-  return work(p, p.images * ceil_div(p.channels, kPlaneChannels), &HWY_DYNAMIC_DISPATCH(max_grad_plane));
+  auto p = make_pool(call, call.in[0]);
+  p->x = image(call.in[0]);
+  p->dy = image(call.in[1]);
+  p->dx = image(call.out[0]);
+  p->covered = covers(p->window.y) && covers(p->window.x);
+  if (p->window.y.stride >= p->window.y.kernel && p->window.x.stride >= p->window.x.kernel)
+    return work(p, p->images * p->dy.h, &HWY_DYNAMIC_DISPATCH(max_grad_row));
+  return work(p, p->images * ceil_div(p->channels, kPlaneChannels), &HWY_DYNAMIC_DISPATCH(max_grad_plane));
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ struct Reduce {
   int64_t y_cols = 1, y_pitch = 1, y_part = 0;  // elements from part to part
   bool max = false;
   float scale = 1;
+  int64_t wide = 1;  // rows taken together, if they are short and leave no gap
+  Axes wide_rows;
   int64_t parts = 1, column_blocks = 1, results_per_task = 1, tasks_per_part = 1;
 
   float* result(int64_t i, int64_t part) const { return y + part * y_part + i / y_cols * y_pitch + i % y_cols; }
@@ -88,10 +90,17 @@ class Odometer {
   int64_t offset_ = 0;
 };
 
+// Where rows lie, how far columns are apart, and the factor of the result.
+struct Rows {
+  const Axes& axes;
+  int64_t step;
+  float scale;
+};
+
 // One vector of columns (n of them exist) over reduced rows [row0, row1).
 template <class OP>
-HWY_INLINE void reduce_vector(const Reduce& r, const float* x, int64_t row0, int64_t row1, int64_t n, float* y) {
-  Odometer rows(r.reduced, row0);
+HWY_INLINE void reduce_vector(const Rows& r, const float* x, int64_t row0, int64_t row1, int64_t n, float* y) {
+  Odometer rows(r.axes, row0);
   Floats total = fill(OP::kStart);
   for (int64_t row = row0; row < row1;) {
     Floats a = fill(OP::kStart);
@@ -104,10 +113,10 @@ HWY_INLINE void reduce_vector(const Reduce& r, const float* x, int64_t row0, int
 
 // Four vectors of columns at a time.
 template <class OP>
-HWY_INLINE void reduce_four(const Reduce& r, const float* x, int64_t row0, int64_t row1, float* y) {
+HWY_INLINE void reduce_four(const Rows& r, const float* x, int64_t row0, int64_t row1, float* y) {
   const Tag d;
   const int64_t w = lanes();
-  Odometer rows(r.reduced, row0);
+  Odometer rows(r.axes, row0);
   const Floats start = fill(OP::kStart), scale = fill(r.scale);
   Floats t0 = start, t1 = start, t2 = start, t3 = start;
   for (int64_t row = row0; row < row1;) {
@@ -131,8 +140,8 @@ HWY_INLINE void reduce_four(const Reduce& r, const float* x, int64_t row0, int64
 }
 
 template <class OP>
-void reduce_strided_column(const Reduce& r, const float* x, int64_t row0, int64_t row1, float* y) {
-  Odometer rows(r.reduced, row0);
+void reduce_strided_column(const Rows& r, const float* x, int64_t row0, int64_t row1, float* y) {
+  Odometer rows(r.axes, row0);
   float total = OP::kStart;
   for (int64_t row = row0; row < row1;) {
     float a = OP::kStart;
@@ -141,6 +150,31 @@ void reduce_strided_column(const Reduce& r, const float* x, int64_t row0, int64_
     total = OP::join(total, a);
   }
   *y = total * r.scale;
+}
+
+// Columns [x, x + n) over reduced rows [row0, row1) into a buffer with room for a whole vector at its end.
+template <class OP>
+void reduce_block(const Rows& r, const float* x, int64_t row0, int64_t row1, int64_t n, float* buffer) {
+  int64_t col = 0;
+  if (r.step == 1) {
+    for (; col + 4 * lanes() <= n; col += 4 * lanes()) reduce_four<OP>(r, x + col, row0, row1, buffer + col);
+    for (; col < n; col += lanes()) reduce_vector<OP>(r, x + col, row0, row1, n - col, buffer + col);
+  }
+  for (; col < n; ++col) reduce_strided_column<OP>(r, x + col * r.step, row0, row1, buffer + col);
+}
+
+// Rows much shorter than a vector, without gaps: r.wide of them make one long row; its columns are folded at the end.
+template <class OP>
+void reduce_short_rows(const Reduce& r, const float* x, int64_t row0, int64_t row1, float* buffer) {
+  const int64_t n = r.inner.extent, longs = (row1 - row0) / r.wide;
+  HWY_ALIGN float rest[kColumns + hn::MaxLanes(Tag())], sums[kColumns + hn::MaxLanes(Tag())];
+  reduce_block<OP>({r.reduced, 1, r.scale}, x, row0 + longs * r.wide, row1, n, rest);
+  reduce_block<OP>({r.wide_rows, 1, r.scale}, x + row0 * n, 0, longs, n * r.wide, sums);
+  for (int64_t i = 0; i < n; ++i) {
+    float total = rest[i];
+    for (int64_t k = 0; k < r.wide; ++k) total = OP::join(total, sums[k * n + i]);
+    buffer[i] = total;
+  }
 }
 
 // A task: up to kColumns columns of one kept index, of one part. Results go through a buffer, since y may be cut at any
@@ -152,12 +186,10 @@ void reduce_columns(const Reduce& r, int64_t part, int64_t task) {
   const int64_t n = std::min(kColumns, r.inner.extent - col0);
   const float* x = r.x + offset_of(r.kept, kept) + col0 * r.inner.stride;
   HWY_ALIGN float buffer[kColumns + hn::MaxLanes(Tag())];
-  int64_t col = 0;
-  if (r.inner.stride == 1) {
-    for (; col + 4 * lanes() <= n; col += 4 * lanes()) reduce_four<OP>(r, x + col, row0, row1, buffer + col);
-    for (; col < n; col += lanes()) reduce_vector<OP>(r, x + col, row0, row1, n - col, buffer + col);
-  }
-  for (; col < n; ++col) reduce_strided_column<OP>(r, x + col * r.inner.stride, row0, row1, buffer + col);
+  if (r.wide > 1)
+    reduce_short_rows<OP>(r, x, row0, row1, buffer);
+  else
+    reduce_block<OP>({r.reduced, r.inner.stride, r.scale}, x, row0, row1, n, buffer);
   for (int64_t i = 0; i < n; ++i) *r.result(kept * r.inner.extent + col0 + i, part) = buffer[i];
 }
 
@@ -276,9 +308,18 @@ void set_axes(Reduce& r, const Axes& axes, const std::vector<bool>& is_reduced) 
   r.reduced_count = product(r.reduced);
 }
 
+void set_wide(Reduce& r) {
+  const int64_t n = r.inner.extent;
+  const bool gapless = r.reduced.size() == 1 && r.reduced[0].stride == n && r.inner.stride == 1;
+  if (!r.columns || !gapless || 2 * n > kColumns) return;
+  r.wide = kColumns / n;
+  r.wide_rows = {{r.reduced_count, n * r.wide}};
+}
+
 Work finish(std::shared_ptr<Reduce> r) {
   const int64_t row = r->reduced_count * r->inner.extent / r->parts;
   r->column_blocks = ceil_div(r->inner.extent, kColumns);
+  set_wide(*r);
   r->results_per_task = std::clamp<int64_t>(kElementsPerTask / std::max<int64_t>(row, 1), 1, 1024);
   r->tasks_per_part = r->columns ? r->kept_count * r->column_blocks : ceil_div(r->kept_count, r->results_per_task);
   const auto run = &HWY_DYNAMIC_DISPATCH(reduce_task);

@@ -86,6 +86,8 @@ inline void define_epilogue(Call& call, const ir::Attrs& attrs) {
   for (size_t i = 0; i < steps.size(); ++i) call.define(fmt::format("E{}", i), epilogue_code(steps[i]));
 }
 
+enum { kH, kW, kC, kOh, kOw, kO, kR, kS, kSh, kSw, kPt, kPl, kDh, kDw };  // places in window_ints
+
 // The arguments of WINDOW_PARAMS (window.clh), carried from expansion to binding as one list.
 inline ir::Ints window_ints(const ops::Window& w, int64_t c, int64_t o) {
   return {w.y.in,     w.x.in,     c,          w.y.out,    w.x.out,      o,           w.y.kernel, w.x.kernel,
@@ -97,6 +99,15 @@ inline ir::Ints reversed_window_ints(const ops::Window& w, int64_t c, int64_t o)
   std::swap(ints[0], ints[3]);
   std::swap(ints[1], ints[4]);
   return ints;
+}
+
+// Where element k = (r, s, c) of a window lies, counted from its corner.
+inline TableArg window_offsets(const ir::Ints& w, int64_t pitch) {
+  TableArg table;
+  for (int64_t r = 0; r < w[kR]; ++r)
+    for (int64_t s = 0; s < w[kS]; ++s)
+      for (int64_t c = 0; c < w[kC]; ++c) table.words.push_back(int_of((r * w[kDh] * w[kW] + s * w[kDw]) * pitch + c));
+  return table;
 }
 
 // Nominal rates for comparing candidates. They are constants, not the device's: a choice that followed the number of

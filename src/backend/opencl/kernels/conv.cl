@@ -32,11 +32,8 @@ static inline __global const float* tap(fv acc[TM][NV], __global const float* x,
     const int count = min(ZERO_RUN, g.c - c);
     for (int k = 0; k < count; ++k) {
       fv bv[NV];
-      float av[TM];
       tile_load(bv, b, at);
-#pragma unroll
-      for (int i = 0; i < TM; ++i) av[i] = p[i][k];
-      tile_step(acc, av, bv);
+      tile_step(acc, p, k, bv);
       b += b_step;
     }
     c += ZERO_RUN;
@@ -53,13 +50,9 @@ static inline void walk_inside(fv acc[TM][NV], __global const float* x, const in
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = x + from[i];
   for (int j = 0; j < k; ++j) {
-    const int offset = offsets[j];
     fv bv[NV];
-    float av[TM];
     tile_load(bv, b, at);
-#pragma unroll
-    for (int i = 0; i < TM; ++i) av[i] = p[i][offset];
-    tile_step(acc, av, bv);
+    tile_step(acc, p, offsets[j], bv);
     b += b_step;
   }
 }

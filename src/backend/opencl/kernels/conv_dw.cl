@@ -1,14 +1,23 @@
 // conv_dw.cl -- weight gradient of a convolution over NHWC, as a GEMM over the pixels, in slabs.
 //
-//   part[split, r, s, c, o] = sum over pixels (n, oy, ox) of the split's lines (n, oy):
+//   part[split, r, s, c, o] = sum over the split's pixels (n, oy, ox), whole lines of them or any:
 //                             x[n, oy*sh - pt + r*dh, ox*sw - pl + s*dw, c] * dy[n, oy, ox, o]
 //
-// A row of the GEMM is (s, c) of one r (the rows of a tile share r, so a line of x lies inside the image for all of them
-// or for none), a column an output channel. Along a line the pixels that lie inside for every row of the tile are
-// walked without a test; the few at the borders one by one. Work-item (tile of r, panel of a group, split).
-// `safe` counts the pixels of dy at which a vector may be read whole: with o < VW it reaches into the next pixel.
+// conv_dw         a row of the GEMM is (s, c) of one r (the rows of a tile share r, so a line of x lies inside the image
+//                 for all of them or for none), a column an output channel. Along a line the pixels that lie inside for
+//                 every row of the tile are walked without a test, the few at the borders one by one.
+// conv_dw_inside  for windows that never leave the image: a row is any (r, s, c), and tables say where things lie:
+//                 pixel_at[oy * ow + ox] = (oy*sh*w + ox*sw) * pitch,  row_at[(r, s, c)] = (r*dh*w + s*dw) * pitch + c.
+//                 A work-item sums TILES tiles of rows, one below the other, block by block of pixels: a block of dy
+//                 and of x stays in the nearest cache for all of them.
+// Work-item (tile of rows, panel of a group, split). `safe` counts the pixels of dy at which a vector may be read whole:
+// with o < VW it reaches into the next pixel.
 #include "tile.clh"
 #include "window.clh"
+
+#ifndef TILES
+#define TILES 1  // tiles of rows of a work-item of conv_dw_inside; their sums wait in private memory
+#endif
 
 typedef struct {
   __global const float* base;  // pixel (0, 0) of image 0 as seen by tap s = 0 and the group's first channel
@@ -34,36 +43,42 @@ static inline Rows place_rows(__global const float* x, int pitch, int m0, Window
   return rows;
 }
 
+// One row of B at pixel `pixel`: whole vectors, or where they would pass the end of dy, its o channels.
+static inline void load_pixel(fv bv[NV], __global const float* b, const int at[NV], int pixel, int safe, int channels) {
+  if (pixel < safe) {
+    tile_load(bv, b, at);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? load_lanes(b, 0, channels) : (fv)(0.0f);
+}
+
 // Pixels from..to of a line, each tested: `a` points at the line in x, `b` in dy, pixel is the index of the line's first.
 static inline void walk_tested(fv acc[TM][NV], __global const float* a, int a_step, __global const float* b, int b_step,
-                               const int at[NV], const Rows* rows, int from, int to, int pixel, int safe, int lanes) {
+                               const int at[NV], const Rows* rows, __global const float* zeros, int from, int to, int pixel,
+                               int safe, int channels) {
 #pragma unroll 1
   for (int ox = from; ox <= to; ++ox) {
     fv bv[NV];
-    float av[TM];
-    if (pixel + ox < safe)
-      tile_load(bv, b + ox * b_step, at);
-    else
+    __global const float* p[TM];
+    load_pixel(bv, b + ox * b_step, at, pixel + ox, safe, channels);
 #pragma unroll
-      for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? load_lanes(b + ox * b_step, 0, lanes) : (fv)(0.0f);
-#pragma unroll
-    for (int i = 0; i < TM; ++i) av[i] = ox >= rows->lo[i] && ox <= rows->hi[i] ? a[ox * a_step + rows->offset[i]] : 0.0f;
-    tile_step(acc, av, bv);
+    for (int i = 0; i < TM; ++i)
+      p[i] = ox >= rows->lo[i] && ox <= rows->hi[i] ? a + ox * a_step + rows->offset[i] : zeros;
+    tile_step(acc, p, 0, bv);
   }
 }
 
 static inline void walk_inside(fv acc[TM][NV], __global const float* a, int a_step, __global const float* b, int b_step,
                                const int at[NV], const Rows* rows, int from, int to) {
-  a += from * a_step;
+  __global const float* p[TM];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) p[i] = a + rows->offset[i];
   b += from * b_step;
   for (int ox = from; ox <= to; ++ox) {
     fv bv[NV];
-    float av[TM];
     tile_load(bv, b, at);
-#pragma unroll
-    for (int i = 0; i < TM; ++i) av[i] = a[rows->offset[i]];
-    tile_step(acc, av, bv);
-    a += a_step;
+    tile_step(acc, p, ox * a_step, bv);
     b += b_step;
   }
 }
@@ -88,12 +103,83 @@ __kernel GROUP void conv_dw(TENSOR(const float, x), TENSOR(const float, dy), TEN
     __global const float* a = rows.base + (n * g.h + iy) * g.w * x_pitch;
     __global const float* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
     const int to = min(rows.last, safe - pixel - 1), from = min(rows.first, to + 1);
-    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, 0, from - 1, pixel, safe, g.o);
+    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, x_slab, 0, from - 1, pixel, safe, g.o);
     walk_inside(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, from, to);
-    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, max(to + 1, 0), g.ow - 1, pixel, safe, g.o);
+    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, x_slab, max(to + 1, 0), g.ow - 1, pixel, safe, g.o);
   }
   int row[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) row[i] = m0 + i < g.s * g.c ? ((split * g.r + r) * g.s * g.c) + m0 + i : -1;
   tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
+}
+
+// acc += the pixels first..stop-1 of an image; `a` points at it in x, `b` at pixel `first` of it in dy. From `whole` on
+// vectors of dy are read lane by lane.
+static inline void walk_image(fv acc[TM][NV], __global const float* a, const int from[TM], __global const int* pixel_at,
+                              int first, int whole, int stop, __global const float* b, int b_step, const int at[NV],
+                              int channels) {
+  __global const float* p[TM];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) p[i] = a + from[i];
+  for (int q = first; q < whole; ++q) {
+    fv bv[NV];
+    tile_load(bv, b, at);
+    tile_step(acc, p, pixel_at[q], bv);
+    b += b_step;
+  }
+#pragma unroll 1
+  for (int q = whole; q < stop; ++q) {
+    fv bv[NV];
+    load_pixel(bv, b, at, 0, 0, channels);
+    tile_step(acc, p, pixel_at[q], bv);
+    b += b_step;
+  }
+}
+
+static inline void copy_tile(fv to[TM][NV], fv from[TM][NV]) {
+#pragma unroll
+  for (int i = 0; i < TM; ++i)
+#pragma unroll
+    for (int j = 0; j < NV; ++j) to[i][j] = from[i][j];
+}
+
+__kernel GROUP void conv_dw_inside(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
+                                   int pixels, int groups, int panels, int last, int pixels_per_split, int safe,
+                                   __global const int* pixel_at, __global const int* row_at, int block) {
+  const Window g = WINDOW;
+  const Extra extras[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
+  const int tile0 = (int)get_global_id(0) * TILES, m = g.r * g.s * g.c, split = get_global_id(2), in_image = g.oh * g.ow;
+  const int group = (int)get_global_id(1) / panels, c0 = (int)get_global_id(1) % panels * TN;
+  if (tile0 * TM >= m || group >= groups) return;
+  int at[NV];
+  place_vectors(at, c0, last);
+  fv sums[TILES][TM][NV], acc[TM][NV];
+  tile_clear(acc);
+  for (int t = 0; t < TILES; ++t) copy_tile(sums[t], acc);
+  const int end = min(pixels, (split + 1) * pixels_per_split);
+  for (int pixel = split * pixels_per_split; pixel < end;) {
+    const int n = pixel / in_image, first = pixel - n * in_image;
+    const int stop = min(min(in_image, first + block), first + end - pixel), whole = clamp(safe - n * in_image, first, stop);
+    __global const float* a = START(x) + n * g.h * g.w * x_pitch + group * g.c;
+    __global const float* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
+    for (int t = 0; t < TILES; ++t) {
+      int from[TM];
+#pragma unroll
+      for (int i = 0; i < TM; ++i) from[i] = row_at[min((tile0 + t) * TM + i, m - 1)];
+      copy_tile(acc, sums[t]);
+      walk_image(acc, a, from, pixel_at, first, whole, stop, b, dy_pitch, at, g.o);
+      copy_tile(sums[t], acc);
+    }
+    pixel += stop - first;
+  }
+  for (int t = 0; t < TILES; ++t) {
+    int row[TM];
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+      const int e = (tile0 + t) * TM + i;
+      row[i] = e < m ? split * m + e : -1;
+    }
+    copy_tile(acc, sums[t]);
+    tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
+  }
 }

@@ -1,4 +1,7 @@
-// conv_dw.cpp -- conv2d_dw in slabs of image lines with an ordered sum (conv_dw.cl), or as a product where 1x1.
+// conv_dw.cpp -- conv2d_dw in slabs of pixels with an ordered sum (conv_dw.cl), or as a product where 1x1.
+//
+// Padding is met by testing the pixels at the borders, or by copying the images into ones with a border of zeros:
+// faster, but it takes their memory again.
 #include "backend/opencl/kernels/tile.h"
 
 namespace situ::opencl::kernels {
@@ -36,41 +39,61 @@ int64_t splits_of(const Target& target, const Gradient& g) {
   return std::max<int64_t>(1, std::min(std::max(busy, cached), most));
 }
 
-Call bind_conv_dw(const LaunchSpec& launch, const Target& target) {
+// Where pixel (oy, ox) of dy meets x, counted from the corner of the image.
+TableArg pixel_offsets(const ir::Ints& w, int64_t pitch) {
+  TableArg table;
+  for (int64_t oy = 0; oy < w[kOh]; ++oy)
+    for (int64_t ox = 0; ox < w[kOw]; ++ox) table.words.push_back(int_of((oy * w[kSh] * w[kW] + ox * w[kSw]) * pitch));
+  return table;
+}
+
+// Tiles of one work-item: as tuned if the device stays busy, else one. Two values only, for each is a program.
+int64_t tiles_of(const Target& target, int64_t row_tiles, int64_t others) {
+  const int64_t tiles = tuned(target, "dw.TILES");
+  return ceil_div(row_tiles, tiles) * others >= tuned(target, "gemm.ITEMS") ? tiles : 1;
+}
+
+// The split's share is counted in lines of pixels, or (inside) in pixels.
+Call bind_any(const LaunchSpec& launch, const Target& target, bool inside) {
   const ir::Attrs& attrs = launch.node.attrs;
   const ir::Ints& w = attrs.ints("window");
   const TensorArg &x = launch.in[0], &dy = launch.in[1], &y = launch.out[0];
-  const int64_t o = w[5], row_elements = w[7] * w[2], groups = attrs.integer("groups");
-  const int64_t splits = attrs.integer("splits"), lines = dy.shape()[0] * w[3];
+  const int64_t c = w[kC], o = w[kO], r = w[kR], s = w[kS], groups = attrs.integer("groups");
+  const int64_t splits = attrs.integer("splits"), shared = inside ? dy.rows() : dy.shape()[0] * w[kOh];
   const Tile tile = dw_tile(target, attrs.integer("nv"));
   SITU_ASSERT(splits == 1 || y.dense(), "partial sums are dense");
   // Pixels of dy at which a whole vector may be read: all, or with fewer channels than lanes all but the last few.
-  const int64_t safe = o >= tile.vw ? dy.rows()
-                       : (dy.rows() - 1) * dy.pitch + o < tile.vw
-                           ? 0
-                           : ((dy.rows() - 1) * dy.pitch + o - tile.vw) / dy.pitch + 1;
+  const int64_t beyond = (dy.rows() - 1) * dy.pitch + o - tile.vw;
+  const int64_t safe = o >= tile.vw ? dy.rows() : beyond < 0 ? 0 : beyond / dy.pitch + 1;
 
-  Call call = make_call("conv_dw.cl", "conv_dw");
+  Call call = make_call("conv_dw.cl", inside ? "conv_dw_inside" : "conv_dw");
   define_tile(call, target, tile);
   for (const TensorArg* t : {&x, &dy, &y}) add_tensor(call, *t);
   add_ints(call, w);
   const int64_t panels = ceil_div(o, tile.tn());
-  add_ints(call, {lines, groups, panels, std::max<int64_t>(0, o - tile.vw), ceil_div(lines, splits), safe});
-  return set_grid(call, w[6] * ceil_div(row_elements, tile.tm), groups * panels, splits, tuned(target, "gemm.WX"),
-                  tuned(target, "gemm.WY"));
+  add_ints(call, {shared, groups, panels, std::max<int64_t>(0, o - tile.vw), ceil_div(shared, splits), safe});
+  int64_t rows = r * ceil_div(s * c, tile.tm);
+  if (inside) {
+    const int64_t tiles = tiles_of(target, ceil_div(r * s * c, tile.tm), groups * panels * splits);
+    rows = ceil_div(ceil_div(r * s * c, tile.tm), tiles);
+    call.define("TILES", tiles).arg(pixel_offsets(w, x.pitch)).arg(window_offsets(w, x.pitch));
+    add_ints(call, {tuned(target, "dw.BLOCK")});
+  }
+  return set_grid(call, rows, groups * panels, splits, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
+
+Call bind_conv_dw(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, false); }
+Call bind_conv_dw_inside(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, true); }
 
 // Pixels at the border are walked one by one: about so many times longer, by their share of a line.
 double border_factor(const Gradient& g) {
   int64_t inside = 0;
   const ops::WindowAxis& x = g.window.x;
   for (int64_t i = 0; i < x.out; ++i) inside += x.taps_inside(i).end - x.taps_inside(i).begin == x.kernel;
-  return 1 + 4 * static_cast<double>(x.out - inside) / static_cast<double>(x.out);
+  return 1.2 + 4 * static_cast<double>(x.out - inside) / static_cast<double>(x.out);
 }
 
-bool padded_accepts(const ops::OpView& v, const Target&) { return has_padding(gradient_of(v).window); }
-
-template <bool padded>
+template <bool inside>
 double seconds(const ops::OpView& v, const Target& target) {
   const Gradient g = gradient_of(v);
   const Tile tile = dw_tile(target, vectors_for(target, g.o, "dw.NV"));
@@ -78,22 +101,24 @@ double seconds(const ops::OpView& v, const Target& target) {
   const double rows = static_cast<double>(g.row_tiles(tile.tm) * tile.tm * g.groups) * splits;
   const double product = tile_seconds(target, tile, rows, static_cast<double>(g.o),
                                       static_cast<double>(g.lines * g.window.x.out) / splits, true);
-  return product * (padded ? 1 : border_factor(g)) +
-         (padded ? pad_seconds(g.window, v.in(0).shape[0], v.in(0).shape[3]) : 0) +
+  return product * (inside ? 1 : border_factor(g)) +
+         (inside && has_padding(g.window) ? pad_seconds(g.window, v.in(0).shape[0], v.in(0).shape[3]) : 0) +
          (splits > 1 ? 4 * (2 * splits + 1) * g.weights / kNominalBytes + kNominalLaunch : 0);
 }
 
-template <bool padded>
+template <bool inside>
 void expand(Expansion& e) {
   const Gradient g = gradient_of(e.view());
   const int64_t splits = splits_of(e.target(), g);
-  const ir::Attrs attrs{{"window", window_ints(padded ? padded_window(g.window) : g.window, g.c, g.o)},
+  const bool pad = inside && has_padding(g.window);
+  const ir::Attrs attrs{{"window", window_ints(pad ? padded_window(g.window) : g.window, g.c, g.o)},
                         {"groups", g.groups},
                         {"nv", vectors_for(e.target(), g.o, "dw.NV")},
                         {"splits", splits}};
   const Shape& w = e.out_type(0).shape;
   const Type part = splits > 1 ? f32({splits, w[0], w[1], w[2], w[3]}) : e.out_type(0);
-  const ir::Value dw = e.launch("conv_dw", {padded ? pad_images(e, e.in(0), g.window) : e.in(0), e.in(1)}, part, attrs);
+  const ir::Values inputs{pad ? pad_images(e, e.in(0), g.window) : e.in(0), e.in(1)};
+  const ir::Value dw = e.launch(inside ? "conv_dw_inside" : "conv_dw", inputs, part, attrs);
   e.result(0, splits > 1 ? e.launch("sum_splits", {dw}, e.out_type(0)) : dw);
 }
 
@@ -124,14 +149,13 @@ constexpr device::Candidate product(std::string_view name) {
 }  // namespace
 
 KernelList conv_dw() {
-  static constexpr Kernel kernels[] = {{"conv_dw", bind_conv_dw}};
-  static constexpr device::Candidate candidates[] = {
-      {"conv2d_dw", "slabs", nullptr, seconds<false>, expand<false>},
-      {"conv2d_dw", "padded_slabs", padded_accepts, seconds<true>, expand<true>},
-      product<true, false>("product"),
-      product<false, false>("product_in_place"),
-      product<true, true>("product_split"),
-      product<false, true>("product_in_place_split")};
+  static constexpr Kernel kernels[] = {{"conv_dw", bind_conv_dw}, {"conv_dw_inside", bind_conv_dw_inside}};
+  static constexpr device::Candidate candidates[] = {{"conv2d_dw", "lines", nullptr, seconds<false>, expand<false>},
+                                                     {"conv2d_dw", "inside", nullptr, seconds<true>, expand<true>},
+                                                     product<true, false>("product"),
+                                                     product<false, false>("product_in_place"),
+                                                     product<true, true>("product_split"),
+                                                     product<false, true>("product_in_place_split")};
   return {kernels, candidates};
 }
 

@@ -8,7 +8,7 @@ constexpr int64_t kMostTaps = 8;  // of a row that one work-item of the weight g
 
 Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t tm) {
   Call call = make_call("depthwise.cl", kernel);
-  call.define("VW", vector_width(target, launch.node.attrs.ints("window")[2]))
+  call.define("VW", vector_width(target, launch.node.attrs.ints("window")[kC]))
       .define("TM", tm)
       .define("MAC_FORM", tuned(target, "gemm.MAC"));
   define_epilogue(call, launch.node.attrs);
@@ -21,7 +21,7 @@ Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_
 }
 
 int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
-  const int64_t c = launch.node.attrs.ints("window")[2];
+  const int64_t c = launch.node.attrs.ints("window")[kC];
   return ceil_div(c, vector_width(target, c));
 }
 
@@ -36,20 +36,20 @@ Call bind_forward(const LaunchSpec& launch, const Target& target) {
 Call bind_dx(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
   const int64_t tm = tuned(target, "depthwise.TM");
-  const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[3], w[8]) * ceil_div(w[4], w[9]);
+  const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[kOh], w[kSh]) * ceil_div(w[kOw], w[kSw]);
   Call call = depthwise_call(launch, target, "depthwise_dx", tm);
   add_ints(call, {pixels});
-  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), w[8] * w[9], tuned(target, "gemm.WX"),
+  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), w[kSh] * w[kSw], tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));
 }
 
 Call bind_dw(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
-  const int64_t tm = std::min(w[7], kMostTaps), lines = launch.in[1].shape()[0] * w[3];
+  const int64_t tm = std::min(w[kS], kMostTaps), lines = launch.in[1].shape()[0] * w[kOh];
   const int64_t splits = launch.node.attrs.integer("splits");
   Call call = depthwise_call(launch, target, "depthwise_dw", tm);
   add_ints(call, {lines, ceil_div(lines, splits)});
-  return set_grid(call, vectors_of(launch, target), w[6] * ceil_div(w[7], tm), splits, tuned(target, "gemm.WX"),
+  return set_grid(call, vectors_of(launch, target), w[kR] * ceil_div(w[kS], tm), splits, tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));
 }
 
@@ -89,8 +89,8 @@ void expand_dx(Expansion& e) {
   ir::Ints ints = reversed_window_ints(window, w[3], w[3]);
   const bool strided = y.stride != 1 || x.stride != 1;
   if (!strided) {
-    ints[10] = (y.kernel - 1) * y.dilation - y.before;
-    ints[11] = (x.kernel - 1) * x.dilation - x.before;
+    ints[kPt] = (y.kernel - 1) * y.dilation - y.before;
+    ints[kPl] = (x.kernel - 1) * x.dilation - x.before;
   }
   ir::Attrs attrs = launch_attrs(e, ints).set("flip", int64_t{1});
   e.result(0, e.launch(strided ? "depthwise_dx" : "depthwise", e.inputs(), e.out_type(0), attrs));

@@ -11,36 +11,16 @@
 #define TA 0  // 1: a is transposed in memory
 #endif
 
-// One row of the product's inner loop: a[i] = a'[m0 + i, k].
 static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch, int m0, int m, __global const float* b,
                             int b_step, const int at[NV], int k0, int k1) {
-#if TA
-  a += k0 * a_pitch;
-  int column[TM];
-#pragma unroll
-  for (int i = 0; i < TM; ++i) column[i] = min(m0 + i, m - 1);
-#else
   __global const float* p[TM];
 #pragma unroll
-  for (int i = 0; i < TM; ++i) p[i] = a + min(m0 + i, m - 1) * a_pitch;
-#endif
+  for (int i = 0; i < TM; ++i) p[i] = a + min(m0 + i, m - 1) * (TA ? 1 : a_pitch);
   for (int k = k0; k < k1; ++k) {
     fv bv[NV];
-    float av[TM];
     tile_load(bv, b, at);
-#pragma unroll
-    for (int i = 0; i < TM; ++i) {
-#if TA
-      av[i] = a[column[i]];
-#else
-      av[i] = p[i][k];
-#endif
-    }
-    tile_step(acc, av, bv);
+    tile_step(acc, p, TA ? k * a_pitch : k, bv);
     b += b_step;
-#if TA
-    a += a_pitch;
-#endif
   }
 }
 

@@ -25,6 +25,7 @@ std::string_view formula_of(std::string_view op) {
       {"relu6", "{0} < (fv)(0.0f) ? (fv)(0.0f) : ({0} > (fv)(6.0f) ? (fv)(6.0f) : {0})"},
       {"sigmoid", "(fv)(1.0f) / ((fv)(1.0f) + exp(-{0}))"},
       {"tanh", "tanh({0})"},
+      {"silu", "{0} / ((fv)(1.0f) + exp(-{0}))"},
       {"add", "{0} + {1}"},
       {"sub", "{0} - {1}"},
       {"mul", "{0} * {1}"},
@@ -100,15 +101,15 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
 
 KernelList pointwise() {
   static constexpr Kernel kernels[] = {
-      {"fused", bind_pointwise},     {"bias", bind_pointwise},   {"neg", bind_pointwise},
-      {"exp", bind_pointwise},       {"log", bind_pointwise},    {"sqrt", bind_pointwise},
-      {"rsqrt", bind_pointwise},     {"abs", bind_pointwise},    {"reciprocal", bind_pointwise},
-      {"square", bind_pointwise},    {"relu", bind_pointwise},   {"relu6", bind_pointwise},
-      {"sigmoid", bind_pointwise},   {"tanh", bind_pointwise},   {"add", bind_pointwise},
-      {"sub", bind_pointwise},       {"mul", bind_pointwise},    {"div", bind_pointwise},
-      {"max", bind_pointwise},       {"min", bind_pointwise},    {"greater", bind_pointwise},
-      {"equal", bind_pointwise},     {"select", bind_pointwise}, {"relu_mask", bind_pointwise},
-      {"relu6_mask", bind_pointwise}};
+      {"fused", bind_pointwise},     {"bias", bind_pointwise},      {"neg", bind_pointwise},
+      {"exp", bind_pointwise},       {"log", bind_pointwise},       {"sqrt", bind_pointwise},
+      {"rsqrt", bind_pointwise},     {"abs", bind_pointwise},       {"reciprocal", bind_pointwise},
+      {"square", bind_pointwise},    {"relu", bind_pointwise},      {"relu6", bind_pointwise},
+      {"sigmoid", bind_pointwise},   {"tanh", bind_pointwise},      {"silu", bind_pointwise},
+      {"add", bind_pointwise},       {"sub", bind_pointwise},       {"mul", bind_pointwise},
+      {"div", bind_pointwise},       {"max", bind_pointwise},       {"min", bind_pointwise},
+      {"greater", bind_pointwise},   {"equal", bind_pointwise},     {"select", bind_pointwise},
+      {"relu_mask", bind_pointwise}, {"relu6_mask", bind_pointwise}};
   return {kernels, {}};
 }
 

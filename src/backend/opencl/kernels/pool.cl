@@ -13,6 +13,27 @@
 #include "common.clh"
 #include "window.clh"
 
+#ifndef KR
+#define KR 0  // lines of the window, or 0: an argument. Constants let the common small windows unroll
+#endif
+#ifndef KS
+#define KS 0  // pixels in a line of the window, or 0
+#endif
+#ifndef KSH
+#define KSH 0  // stride along y, or 0
+#endif
+#ifndef KSW
+#define KSW 0  // stride along x, or 0
+#endif
+
+static inline Window constants(Window g) {
+  if (KR) g.r = KR;
+  if (KS) g.s = KS;
+  if (KSH) g.sh = KSH;
+  if (KSW) g.sw = KSW;
+  return g;
+}
+
 typedef struct {
   int vector, pixel, n, y, x;  // which channels, and which pixel of an image of h x w
 } Place;
@@ -39,6 +60,8 @@ static inline void advance(Place* p, int vectors, int h, int w) {
   ++p->n;
 }
 
+#define IS_INSIDE(i, extent) ((uint)(i) < (uint)(extent))
+
 // for (each unit of this work-item, as Place p, over an image of h x w)
 #define EACH_UNIT(h, w)                                                                                                \
   const int vectors = VECTORS(g.c), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk);            \
@@ -46,13 +69,15 @@ static inline void advance(Place* p, int vectors, int h, int w) {
   for (int unit = unit0; unit < end; ++unit, advance(&p, vectors, h, w))
 
 __kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole) {
-  const Window g = WINDOW;
+  const Window given = WINDOW, g = constants(given);
   EACH_UNIT(g.oh, g.ow) {
     __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
-    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, x1 = min(x0 + g.s, g.w);
+    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
     fv best = (fv)(-INFINITY);
-    for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
-      for (int ix = max(x0, 0); ix < x1; ++ix) best = max_of(best, LOAD(image + (iy * g.w + ix) * x_pitch));
+    for (int r = 0; r < g.r; ++r)
+      for (int s = 0; s < g.s; ++s)
+        if (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w))
+          best = max_of(best, LOAD(image + ((y0 + r) * g.w + x0 + s) * x_pitch));
     store_vector(best, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
   }
 }
@@ -72,7 +97,7 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
 
 __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                   int units, int chunk, int whole) {
-  const Window g = WINDOW;
+  const Window given = WINDOW, g = constants(given);
   EACH_UNIT(g.oh, g.ow) {
     const int c = vector_start(p.vector, g.c);
     __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
@@ -91,33 +116,32 @@ __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy
 
 __kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                         int units, int chunk, int whole) {
-  const Window g = WINDOW;
+  const Window given = WINDOW, g = constants(given);
   const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
   EACH_UNIT(cells_h, cells_w) {
     const int c = vector_start(p.vector, g.c), y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
     __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
     fv best = (fv)(0.0f), d = (fv)(0.0f);
-    iv winner = (iv)(-1);  // pixel of the image
+    iv winner = (iv)(-1);  // tap of the cell
     if (p.y < g.h && p.x < g.w) {
       d = LOAD(START(dy) + ((p.n * g.h + p.y) * g.w + p.x) * dy_pitch + c);
-      const int first = max(y0, 0) * g.ow + max(x0, 0);
-      best = LOAD(image + first * x_pitch);
+      const int first = max(-y0, 0) * g.sw + max(-x0, 0);
+      best = LOAD(image + (max(y0, 0) * g.ow + max(x0, 0)) * x_pitch);
       winner = (iv)(first);
-      for (int iy = max(y0, 0); iy < min(y0 + g.r, g.oh); ++iy) {
-        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.ow); ++ix) {
-          const fv v = LOAD(image + (iy * g.ow + ix) * x_pitch);
-          winner = v > best ? (iv)(iy * g.ow + ix) : winner;
-          best = v > best ? v : best;
+      for (int r = 0; r < g.r; ++r)
+        for (int s = 0; s < g.s; ++s)
+          if (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow)) {
+            const fv v = LOAD(image + ((y0 + r) * g.ow + x0 + s) * x_pitch);
+            winner = v > best ? (iv)(r * g.sw + s) : winner;
+            best = v > best ? v : best;
+          }
+    }
+    for (int r = 0; r < g.sh; ++r)
+      for (int s = 0; s < g.sw; ++s)
+        if (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow)) {
+          const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
+          store_vector(here, START(y) + ((p.n * g.oh + y0 + r) * g.ow + x0 + s) * y_pitch, p.vector, g.c, whole);
         }
-      }
-    }
-    for (int iy = max(y0, 0); iy < min(y0 + g.sh, g.oh); ++iy) {
-      for (int ix = max(x0, 0); ix < min(x0 + g.sw, g.ow); ++ix) {
-        const int pixel = iy * g.ow + ix;
-        const fv here = winner == (iv)(pixel) ? d : (fv)(0.0f);
-        store_vector(here, START(y) + (p.n * g.oh * g.ow + pixel) * y_pitch, p.vector, g.c, whole);
-      }
-    }
   }
 }
 
@@ -129,7 +153,7 @@ static inline float weight_of(Window g, int h, int w, int y0, int x0, int count_
 
 __kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole,
                              int count_pad) {
-  const Window g = WINDOW;
+  const Window given = WINDOW, g = constants(given);
   EACH_UNIT(g.oh, g.ow) {
     __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, x1 = min(x0 + g.s, g.w);
@@ -143,7 +167,7 @@ __kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PA
 
 __kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk,
                                   int whole, int count_pad) {
-  const Window g = WINDOW;
+  const Window given = WINDOW, g = constants(given);
   EACH_UNIT(g.oh, g.ow) {
     const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
     fv sum = (fv)(0.0f);

@@ -4,6 +4,8 @@
 namespace situ::opencl::kernels {
 namespace {
 
+constexpr int64_t kUnrolled = 3;  // windows up to this size become constants of the program
+
 // `large` is the image the window slides over; reversed: it is written and the pooled one is read.
 Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& large, bool reversed) {
   const ir::Attrs& attrs = launch.node.attrs;
@@ -19,6 +21,8 @@ Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& larg
   if (whole) chunk = chunk / vectors * vectors;
   Call call = make_call("pool.cl", cells ? "max_pool_grad_cells" : launch.node.op);
   call.define("VW", vw);
+  if (std::max({w.y.kernel, w.x.kernel, w.y.stride, w.x.stride}) <= kUnrolled)
+    call.define("KR", w.y.kernel).define("KS", w.x.kernel).define("KSH", w.y.stride).define("KSW", w.x.stride);
   add_tensors(call, launch.in);
   add_tensor(call, y);
   add_ints(call, reversed ? reversed_window_ints(w, c, c) : window_ints(w, c, c));

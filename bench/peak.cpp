@@ -1,0 +1,93 @@
+// peak.cpp -- what this machine can do at best: FMA peak (registers only) and triad bandwidth, on one thread and on
+// all. Prints one JSON object; benchmarks print it beside their own figures, since a time alone means nothing.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/peak.cpp"
+#include <hwy/foreach_target.h>
+// The order matters: highway.h after foreach_target.h.
+#include <hwy/highway.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::bench::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Ten chains hide the latency of two FMA units. Returns the flops done.
+double fma_chains(int64_t rounds, float* sink) {
+  const hn::ScalableTag<float> d;
+  const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
+  auto c0 = b, c1 = b, c2 = b, c3 = b, c4 = b, c5 = b, c6 = b, c7 = b, c8 = b, c9 = b;
+  for (int64_t i = 0; i < rounds; ++i) {
+    c0 = hn::MulAdd(c0, a, b);
+    c1 = hn::MulAdd(c1, a, b);
+    c2 = hn::MulAdd(c2, a, b);
+    c3 = hn::MulAdd(c3, a, b);
+    c4 = hn::MulAdd(c4, a, b);
+    c5 = hn::MulAdd(c5, a, b);
+    c6 = hn::MulAdd(c6, a, b);
+    c7 = hn::MulAdd(c7, a, b);
+    c8 = hn::MulAdd(c8, a, b);
+    c9 = hn::MulAdd(c9, a, b);
+  }
+  const auto sum = hn::Add(hn::Add(hn::Add(c0, c1), hn::Add(c2, c3)),
+                           hn::Add(hn::Add(c4, c5), hn::Add(hn::Add(c6, c7), hn::Add(c8, c9))));
+  *sink = hn::GetLane(sum);
+  return 20.0 * static_cast<double>(rounds) * static_cast<double>(hn::Lanes(d));
+}
+
+void triad(const float* a, const float* b, float* c, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto s = hn::Set(d, 3.0f);
+  for (int64_t i = 0; i + static_cast<int64_t>(hn::Lanes(d)) <= n; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::StoreU(hn::MulAdd(s, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, c + i);
+}
+
+}  // namespace situ::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace situ::bench {
+HWY_EXPORT(fma_chains);
+HWY_EXPORT(triad);
+
+double best_rate(ThreadPool& pool, int threads, double work, const std::function<void(int64_t)>& task) {
+  double best = 0;
+  for (int i = 0; i < 15; ++i) {
+    const double start = now();
+    pool.run(threads, task);
+    best = std::max(best, work / (now() - start));
+  }
+  return best;
+}
+}  // namespace situ::bench
+
+int main() {
+  using namespace situ;
+  constexpr int64_t kRounds = 4'000'000, kElements = 8 << 20;
+  ThreadPool pool(0);
+  const int threads = pool.threads();
+  std::vector<float> sinks(static_cast<size_t>(threads) * 16);
+  std::vector<float> a(kElements, 1), b(kElements, 2), c(kElements, 0);
+  const double flops = 20.0 * kRounds;
+  double lanes = bench::HWY_DYNAMIC_DISPATCH(fma_chains)(1, sinks.data()) / 20;
+  auto fma = [&](int64_t t) { bench::HWY_DYNAMIC_DISPATCH(fma_chains)(kRounds, &sinks[static_cast<size_t>(t) * 16]); };
+  auto triad_of = [&](int64_t parts) {
+    return [&, parts](int64_t t) {
+      const int64_t part = kElements / parts, at = t * part;
+      bench::HWY_DYNAMIC_DISPATCH(triad)(a.data() + at, b.data() + at, c.data() + at, part);
+    };
+  };
+  const double one = bench::best_rate(pool, 1, flops * lanes, fma);
+  const double all = bench::best_rate(pool, threads, flops * lanes * threads, fma);
+  const double traffic = 12.0 * kElements;
+  std::printf(
+      "{\"threads\": %d, \"fma_gflops_1\": %.1f, \"fma_gflops\": %.1f, \"triad_gbs_1\": %.1f, \"triad_gbs\": %.1f}\n",
+      threads, one * 1e-9, all * 1e-9, bench::best_rate(pool, 1, traffic, triad_of(1)) * 1e-9,
+      bench::best_rate(pool, threads, traffic, triad_of(threads)) * 1e-9);
+  return 0;
+}
+#endif

@@ -1,0 +1,98 @@
+// train_test.cpp -- schedules by hand-computed values; training to the end on made-up data; weights in PyTorch's order.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "harness.h"
+#include "model/init.h"
+#include "train/evaluator.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+namespace situ::train {
+namespace {
+
+TEST(Schedules, Constant) {
+  const Schedule s{Schedule::constant, 0.5, 10, 0, 0.1};
+  for (int64_t step : {0, 5, 9, 20}) EXPECT_EQ(rate_at(s, step), 0.5);
+}
+TEST(Schedules, StepFallsAtHalfAndThreeQuarters) {
+  const Schedule s{Schedule::step, 1, 100, 0, 0.1};
+  EXPECT_DOUBLE_EQ(rate_at(s, 49), 1);
+  EXPECT_DOUBLE_EQ(rate_at(s, 50), 0.1);
+  EXPECT_DOUBLE_EQ(rate_at(s, 74), 0.1);
+  EXPECT_DOUBLE_EQ(rate_at(s, 75), 0.01);
+}
+TEST(Schedules, CosineFromFullToNothing) {
+  const Schedule s{Schedule::cosine, 2, 100, 0, 0.1};
+  EXPECT_DOUBLE_EQ(rate_at(s, 0), 2);
+  EXPECT_NEAR(rate_at(s, 50), 1, 1e-12);
+  EXPECT_NEAR(rate_at(s, 25), 1 + std::sqrt(0.5), 1e-12);
+  EXPECT_NEAR(rate_at(s, 100), 0, 1e-12);
+}
+TEST(Schedules, WarmUpRisesLinearlyAndTheRestFollows) {
+  const Schedule s{Schedule::cosine, 1, 110, 10, 0.1};
+  EXPECT_DOUBLE_EQ(rate_at(s, 0), 0.1);
+  EXPECT_DOUBLE_EQ(rate_at(s, 4), 0.5);
+  EXPECT_DOUBLE_EQ(rate_at(s, 9), 1.0);
+  EXPECT_DOUBLE_EQ(rate_at(s, 10), 1.0);
+  EXPECT_NEAR(rate_at(s, 60), 0.5, 1e-12);
+}
+
+Settings tiny_settings() {
+  Settings s;
+  s.model = "mlp:64-32-4";
+  s.batch = 48;  // 640 is no multiple of it
+  s.epochs = 3;
+  s.schedule.lr = 0.1;
+  return s;
+}
+
+TEST(Trainer, LearnsMadeUpDataAndCountsEveryImageOnce) {
+  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  Trainer trainer(*test::device_under_test("cpu"), data, tiny_settings());
+  std::vector<Progress> epochs;
+  trainer.fit([&](const Progress& p) {
+    if (p.epoch_done) epochs.push_back(p);
+  });
+  ASSERT_EQ(epochs.size(), 3u);
+  EXPECT_LT(epochs[2].loss, epochs[0].loss);
+  EXPECT_GT(epochs[2].test_accuracy, 0.6);
+  EXPECT_EQ(trainer.evaluate(data.test).images, 160);
+  for (int64_t batch : {1, 7, 64, 500}) {
+    Settings s = tiny_settings();
+    s.batch = batch;
+    Trainer other(*test::device_under_test("cpu"), data, s);
+    EXPECT_EQ(other.evaluate(data.test).images, 160) << batch;
+  }
+}
+
+TEST(Trainer, AccumulationTakesStepsOfTheSameSize) {
+  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  Settings s = tiny_settings();
+  s.batch = 16;
+  s.micro_batches = 3;  // 40 batches: the last step has one
+  Trainer trainer(*test::device_under_test("cpu"), data, s);
+  trainer.fit({});
+  EXPECT_GT(trainer.evaluate(data.test).accuracy, 0.6);
+}
+
+TEST(Trainer, ALossThatIsNoNumberStopsWithAdvice) {
+  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  Settings s = tiny_settings();
+  s.schedule = {Schedule::constant, 1e30, 1, 0, 0.1};
+  Trainer trainer(*test::device_under_test("cpu"), data, s);
+  EXPECT_THROW(trainer.fit({}), Error);
+}
+
+TEST(FileOrder, IsPyTorchsAndBack) {
+  ir::State state{"w", f32({2, 3}), {{"factors", ir::Ints{2, 3}}, {"perm", ir::Ints{1, 0}}, {"file", ir::Ints{3, 2}}}};
+  const std::vector<double> ours = {1, 2, 3, 4, 5, 6};
+  EXPECT_EQ(model::to_file_order(state, ours), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  const std::vector<float> theirs = {1, 4, 2, 5, 3, 6};
+  EXPECT_EQ(model::from_file_order(state, theirs), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace situ::train

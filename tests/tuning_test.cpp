@@ -1,0 +1,133 @@
+// tuning_test.cpp -- kernels are right at any legal tuning, not only at this machine's record.
+//
+// scripts/test draws one random tuning per op; the seed is printed, SITU_TUNING_SEED repeats it. scripts/sweep goes
+// through all values of every key (SITU_SWEEP=1).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "backend/opencl/kernels/tunables.h"
+#include "base/hash.h"
+#include "harness.h"
+#include "step/devices.h"
+#include "step/self_test.h"
+
+namespace situ::test {
+namespace {
+
+using device::Tuning;
+
+struct Key {
+  std::string name;
+  std::vector<int64_t> values;
+};
+
+std::vector<Key> opencl_keys() {
+  std::vector<Key> keys;
+  for (const auto& t : opencl::kernels::tunables()) keys.push_back({std::string(t.key), t.values});
+  return keys;
+}
+
+// The meanings stand in devices/cpu.json. TN counts columns: one to four vectors of any width up to AVX-512.
+std::vector<Key> cpu_keys() {
+  return {{"gemm.MR", {6, 8}},
+          {"gemm.MR1", {6, 8}},
+          {"gemm.TN", {8, 16, 32, 64}},
+          {"gemm.MC", {24, 48, 96}},
+          {"gemm.KC", {8, 64, 512}},
+          {"gemm.split_k", {16, 64, 256}},
+          {"conv.pixels", {24, 48, 192}},
+          {"conv_dw.slab_bytes", {1024, 16384, 131072}},
+          {"conv_dw.splits", {1, 3, 16}}};
+}
+
+uint64_t seed() {
+  static const uint64_t value = [] {
+    const char* given = std::getenv("SITU_TUNING_SEED");
+    return given ? std::strtoull(given, nullptr, 10) : static_cast<uint64_t>(std::time(nullptr));
+  }();
+  return value;
+}
+
+std::string text_of(const Tuning& tuning) {
+  std::string text;
+  for (const auto& [key, value] : tuning.values()) text += fmt::format(" {}={}", key, value);
+  return text;
+}
+
+Tuning draw(const std::vector<Key>& keys, uint64_t number) {
+  Tuning tuning;
+  for (const Key& key : keys)
+    tuning.set(key.name, key.values[hash_of(key.name, seed() * 1000 + number) % key.values.size()]);
+  return tuning;
+}
+
+void expect_right(const std::string& kind, const ops::OpDef& op, const Tuning& tuning, size_t most_examples) {
+  SCOPED_TRACE(fmt::format("{} {} seed {} tuning{}", kind, op.name, seed(), text_of(tuning)));
+  device::DeviceOptions options;
+  options.cache_folder = scratch_folder() + "/cache";
+  options.tuning = tuning;
+  const auto device = step::open_device(kind, options);
+  const auto examples = ops::examples(op);
+  for (size_t i = 0; i < std::min(examples.size(), most_examples); ++i) {
+    // Not always the same examples: which ones depends on the seed as well.
+    const ops::Example& example = examples[(i * 7 + seed()) % examples.size()];
+    std::string where;
+    EXPECT_LE(step::error_in_tolerances(*device, op, example, step::Layout::dense, 3, &where), 1)
+        << example.text << ": " << where;
+  }
+}
+
+// Ops whose kernels have tunables; the rest share those of the pointwise kernels.
+const char* const kTuned[] = {"matmul",   "conv2d",  "conv2d_dx", "conv2d_dw",   "add", "fused", "reduce",
+                              "max_pool", "softmax", "transpose", "gather_grad", "sgd", "adam"};
+
+TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  fmt::print("tuning seed {}\n", seed());
+  uint64_t number = 0;
+  for (const char* op : kTuned) expect_right("opencl", ops::get(op), draw(opencl_keys(), number++), 2);
+}
+
+TEST(RandomTunings, CpuKernelsAgreeWithTheOracle) {
+  fmt::print("tuning seed {}\n", seed());
+  for (uint64_t number = 0; number < 10; ++number)
+    for (const char* op : kTuned) expect_right("cpu", ops::get(op), draw(cpu_keys(), number), 4);
+}
+
+void sweep(const std::string& kind, const std::vector<Key>& keys) {
+  if (!std::getenv("SITU_SWEEP")) GTEST_SKIP() << "the full sweep is scripts/sweep";
+  for (const Key& key : keys)
+    for (int64_t value : key.values) {
+      fmt::print("{} {}={}\n", kind, key.name, value);
+      std::fflush(stdout);
+      Tuning tuning;
+      tuning.set(key.name, value);
+      for (const char* op : kTuned) expect_right(kind, ops::get(op), tuning, 100);
+    }
+}
+
+TEST(Sweep, CpuKernelsAtEveryValueOfEveryKey) { sweep("cpu", cpu_keys()); }
+TEST(Sweep, OpenclKernelsAtEveryValueOfEveryKey) { sweep("opencl", opencl_keys()); }
+
+TEST(Tunings, AnImpossibleValueIsNamed) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  device::DeviceOptions options;
+  options.tuning.set("gemm.VW", 7);
+  const auto device = step::open_device("opencl", options);
+  std::string where;
+  EXPECT_THROW(step::error_in_tolerances(*device, ops::get("matmul"), ops::examples(ops::get("matmul"))[0],
+                                         step::Layout::dense, 1, &where),
+               Error);
+}
+
+TEST(Tunings, RecordsAreFoundByBackendAndName) {
+  EXPECT_EQ(device::tuning_for("opencl", "Portable Computing Language pthread-haswell-AMD EPYC").get("gemm.VW", 0), 8);
+  EXPECT_NE(device::tuning_for("opencl", "no such device").get("gemm.VW", 0), 0);
+  EXPECT_TRUE(device::tuning_for("no such backend", "x").values().empty());
+}
+
+}  // namespace
+}  // namespace situ::test

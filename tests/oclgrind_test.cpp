@@ -25,12 +25,13 @@ TEST(Oclgrind, SmallExamplesOfEveryOp) {
     auto examples = ops::examples(*op);
     std::stable_sort(examples.begin(), examples.end(),
                      [](const auto& a, const auto& b) { return elements(a) < elements(b); });
-    const size_t tried = op->scalar ? 1 : 2;
-    for (size_t i = 0; i < std::min(tried, examples.size()); ++i) {
-      std::string where;
-      EXPECT_LE(step::error_in_tolerances(*device, *op, examples[i], step::Layout::pitched, 1, &where), 1)
-          << op->name << " " << examples[i].text << ": " << where;
-    }
+    const size_t tried = op->scalar ? 2 : 5;
+    for (size_t i = 0; i < std::min(tried, examples.size()); ++i)
+      for (step::Layout layout : {step::Layout::dense, step::Layout::pitched}) {
+        std::string where;
+        EXPECT_LE(step::error_in_tolerances(*device, *op, examples[i], layout, 1, &where), 1)
+            << op->name << " " << examples[i].text << ": " << where;
+      }
   }
 }
 

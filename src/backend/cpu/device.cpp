@@ -189,7 +189,7 @@ Slab make_slab(int64_t bytes, const device::Target& target) {
     fail_environment("{:.1f} MiB are needed in one piece, {} gives at most {:.1f} MiB: use a smaller batch",
                      static_cast<double>(bytes) / kMiB, target.name, static_cast<double>(target.max_slab) / kMiB);
   void* data = nullptr;
-  const size_t size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kSlabAlignment));
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   if (posix_memalign(&data, kSlabAlignment, size) != 0)
     fail_environment("the system refuses {:.1f} MiB of memory ({:.1f} MiB are built in): use a smaller batch",
                      static_cast<double>(bytes) / kMiB, static_cast<double>(target.memory) / kMiB);

@@ -19,8 +19,8 @@ PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning&
   const int64_t lanes = tuning.get("simd.lanes", 8), last = n - (set.panels - 1) * set.tn;
   const TileShape shape = tile_shape(set.panels == 1 ? n : set.tn, tuning);
   set.mr = shape.nv == 1 ? best_height(rows, shape.mr) : shape.mr;
-  set.tile = tile_function(set.mr, tile_shape(set.tn, tuning).nv, false);
   set.last_tile = tile_function(set.mr, ceil_div(last, lanes), !packed && last % lanes != 0);
+  set.tile = set.panels == 1 ? set.last_tile : tile_function(set.mr, shape.nv, false);
   return set;
 }
 

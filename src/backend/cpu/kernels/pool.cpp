@@ -146,6 +146,7 @@ void max_grad_row(const Pool& p, int64_t task) {
     clear_pixels(p.dx, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
   }
   const int64_t x_step = p.x.w * p.x.pitch, dx_step = p.dx.w * p.dx.pitch;
+  const bool ahead = p.covered && p.channels <= lanes();  // with more vectors, neighbours would not be written in order
   const float *x = p.x.row(n, y.first), *dy = p.dy.row(n, o_y);
   float* dx = p.dx.row(n, y.first);
   for (int64_t o_x = 0; o_x < p.dy.w; ++o_x, dy += p.dy.pitch) {
@@ -158,7 +159,7 @@ void max_grad_row(const Pool& p, int64_t task) {
       for (int64_t r = 0; r < y.count; ++r)
         for (int64_t i = 0; i < s.count; ++i, number += 1) {
           float* to = dx + r * dx_step + (s.first + i) * p.dx.pitch + c;
-          const int64_t room = p.covered ? room_of(p.dx, dx + (r + 1) * dx_step, to, p.channels) : 0;
+          const int64_t room = ahead ? room_of(p.dx, dx + (r + 1) * dx_step, to, p.channels) : 0;
           store_ahead(hn::IfThenElseZero(hn::Eq(where, fill(number)), v), to, left, room);
         }
     }

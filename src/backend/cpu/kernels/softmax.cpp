@@ -55,10 +55,14 @@ HWY_INLINE float exponentials(const float* x, float* y, int64_t n, float top) {
   const Floats shift = fill(top);
   Floats sum = zeros();
   int64_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) {
-    const Floats e = exp_of(hn::Sub(hn::LoadU(Tag(), x + i), shift));
-    hn::StoreU(e, Tag(), y + i);
-    sum = hn::Add(sum, e);
+  while (i + lanes() <= n) {
+    Floats block = zeros();  // of a few terms: long rows on short vectors would lose digits
+    for (int k = 0; k < 32 && i + lanes() <= n; ++k, i += lanes()) {
+      const Floats e = exp_of(hn::Sub(hn::LoadU(Tag(), x + i), shift));
+      hn::StoreU(e, Tag(), y + i);
+      block = hn::Add(block, e);
+    }
+    sum = hn::Add(sum, block);
   }
   if (i < n) {
     const Floats e = exp_of(hn::Sub(load_part(x + i, n - i), shift));

@@ -101,15 +101,6 @@ inline ir::Ints reversed_window_ints(const ops::Window& w, int64_t c, int64_t o)
   return ints;
 }
 
-// Where element k = (r, s, c) of a window lies, counted from its corner.
-inline TableArg window_offsets(const ir::Ints& w, int64_t pitch) {
-  TableArg table;
-  for (int64_t r = 0; r < w[kR]; ++r)
-    for (int64_t s = 0; s < w[kS]; ++s)
-      for (int64_t c = 0; c < w[kC]; ++c) table.words.push_back(int_of((r * w[kDh] * w[kW] + s * w[kDw]) * pitch + c));
-  return table;
-}
-
 // Nominal rates for comparing candidates. They are constants, not the device's: a choice that followed the number of
 // cores would make results depend on it.
 inline constexpr double kNominalFlops = 100e9, kNominalBytes = 10e9, kNominalLaunch = 3e-6;

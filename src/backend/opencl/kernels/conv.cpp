@@ -8,6 +8,15 @@ namespace situ::opencl::kernels {
 namespace {
 
 // --- binding --------------------------------------------------------------------------------------------------------
+// Where element k = (r, s, c) of a window lies, counted from its corner.
+TableArg window_offsets(const ir::Ints& w, int64_t pitch) {
+  TableArg table;
+  for (int64_t r = 0; r < w[kR]; ++r)
+    for (int64_t s = 0; s < w[kS]; ++s)
+      for (int64_t c = 0; c < w[kC]; ++c) table.words.push_back(int_of((r * w[kDh] * w[kW] + s * w[kDw]) * pitch + c));
+  return table;
+}
+
 Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
   const ir::Attrs& attrs = launch.node.attrs;
   const ir::Ints& w = attrs.ints("window");

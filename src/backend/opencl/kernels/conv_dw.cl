@@ -6,18 +6,12 @@
 // conv_dw         a row of the GEMM is (s, c) of one r (the rows of a tile share r, so a line of x lies inside the image
 //                 for all of them or for none), a column an output channel. Along a line the pixels that lie inside for
 //                 every row of the tile are walked without a test, the few at the borders one by one.
-// conv_dw_inside  for windows that never leave the image: a row is any (r, s, c), and tables say where things lie:
-//                 pixel_at[oy * ow + ox] = (oy*sh*w + ox*sw) * pitch,  row_at[(r, s, c)] = (r*dh*w + s*dw) * pitch + c.
-//                 A work-item sums TILES tiles of rows, one below the other, block by block of pixels: a block of dy
-//                 and of x stays in the nearest cache for all of them.
+// conv_dw_inside  for windows that never leave the image: a row is any (r, s, c), and where a pixel of dy meets x is read
+//                 from a table: pixel_at[oy * ow + ox] = (oy*sh*w + ox*sw) * pitch. One long loop over an image's pixels.
 // Work-item (tile of rows, panel of a group, split). `safe` counts the pixels of dy at which a vector may be read whole:
 // with o < VW it reaches into the next pixel.
 #include "tile.clh"
 #include "window.clh"
-
-#ifndef TILES
-#define TILES 1  // tiles of rows of a work-item of conv_dw_inside; their sums wait in private memory
-#endif
 
 typedef struct {
   __global const float* base;  // pixel (0, 0) of image 0 as seen by tap s = 0 and the group's first channel
@@ -136,50 +130,31 @@ static inline void walk_image(fv acc[TM][NV], __global const float* a, const int
   }
 }
 
-static inline void copy_tile(fv to[TM][NV], fv from[TM][NV]) {
-#pragma unroll
-  for (int i = 0; i < TM; ++i)
-#pragma unroll
-    for (int j = 0; j < NV; ++j) to[i][j] = from[i][j];
-}
-
 __kernel GROUP void conv_dw_inside(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                    int pixels, int groups, int panels, int last, int pixels_per_split, int safe,
-                                   __global const int* pixel_at, __global const int* row_at, int block) {
+                                   __global const int* pixel_at) {
   const Window g = WINDOW;
   const Extra extras[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
-  const int tile0 = (int)get_global_id(0) * TILES, m = g.r * g.s * g.c, split = get_global_id(2), in_image = g.oh * g.ow;
+  const int m0 = (int)get_global_id(0) * TM, m = g.r * g.s * g.c, split = get_global_id(2), in_image = g.oh * g.ow;
   const int group = (int)get_global_id(1) / panels, c0 = (int)get_global_id(1) % panels * TN;
-  if (tile0 * TM >= m || group >= groups) return;
-  int at[NV];
+  if (m0 >= m || group >= groups) return;
+  int at[NV], row[TM], from[TM];
   place_vectors(at, c0, last);
-  fv sums[TILES][TM][NV], acc[TM][NV];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+    const int e = min(m0 + i, m - 1), tap = e / g.c, r = tap / g.s, s = tap - r * g.s;
+    row[i] = m0 + i < m ? split * m + m0 + i : -1;
+    from[i] = (r * g.dh * g.w + s * g.dw) * x_pitch + e - tap * g.c;
+  }
+  fv acc[TM][NV];
   tile_clear(acc);
-  for (int t = 0; t < TILES; ++t) copy_tile(sums[t], acc);
   const int end = min(pixels, (split + 1) * pixels_per_split);
   for (int pixel = split * pixels_per_split; pixel < end;) {
-    const int n = pixel / in_image, first = pixel - n * in_image;
-    const int stop = min(min(in_image, first + block), first + end - pixel), whole = clamp(safe - n * in_image, first, stop);
+    const int n = pixel / in_image, first = pixel - n * in_image, stop = min(in_image, first + end - pixel);
     __global const float* a = START(x) + n * g.h * g.w * x_pitch + group * g.c;
     __global const float* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
-    for (int t = 0; t < TILES; ++t) {
-      int from[TM];
-#pragma unroll
-      for (int i = 0; i < TM; ++i) from[i] = row_at[min((tile0 + t) * TM + i, m - 1)];
-      copy_tile(acc, sums[t]);
-      walk_image(acc, a, from, pixel_at, first, whole, stop, b, dy_pitch, at, g.o);
-      copy_tile(sums[t], acc);
-    }
+    walk_image(acc, a, from, pixel_at, first, clamp(safe - n * in_image, first, stop), stop, b, dy_pitch, at, g.o);
     pixel += stop - first;
   }
-  for (int t = 0; t < TILES; ++t) {
-    int row[TM];
-#pragma unroll
-    for (int i = 0; i < TM; ++i) {
-      const int e = (tile0 + t) * TM + i;
-      row[i] = e < m ? split * m + e : -1;
-    }
-    copy_tile(acc, sums[t]);
-    tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
-  }
+  tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
 }

@@ -27,7 +27,9 @@ Gradient gradient_of(const ops::OpView& v) {
           static_cast<double>(window.y.kernel * window.x.kernel * x[3] / groups * dy[3])};
 }
 
-Tile dw_tile(const Target& target, int64_t nv) { return {tuned(target, "gemm.VW"), tuned(target, "dw.TM"), nv}; }
+Tile dw_tile(const Target& target, int64_t nv) {
+  return {tuned(target, "gemm.VW"), tuned(target, nv == 1 ? "gemm.TM1" : "dw.TM"), nv};
+}
 
 // Enough splits to keep the device busy and a split's operands in the cache, but no more partial sums than operands.
 int64_t splits_of(const Target& target, const Gradient& g) {
@@ -45,12 +47,6 @@ TableArg pixel_offsets(const ir::Ints& w, int64_t pitch) {
   for (int64_t oy = 0; oy < w[kOh]; ++oy)
     for (int64_t ox = 0; ox < w[kOw]; ++ox) table.words.push_back(int_of((oy * w[kSh] * w[kW] + ox * w[kSw]) * pitch));
   return table;
-}
-
-// Tiles of one work-item: as tuned if the device stays busy, else one. Two values only, for each is a program.
-int64_t tiles_of(const Target& target, int64_t row_tiles, int64_t others) {
-  const int64_t tiles = tuned(target, "dw.TILES");
-  return ceil_div(row_tiles, tiles) * others >= tuned(target, "gemm.ITEMS") ? tiles : 1;
 }
 
 // The split's share is counted in lines of pixels, or (inside) in pixels.
@@ -72,13 +68,8 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool inside) {
   add_ints(call, w);
   const int64_t panels = ceil_div(o, tile.tn());
   add_ints(call, {shared, groups, panels, std::max<int64_t>(0, o - tile.vw), ceil_div(shared, splits), safe});
-  int64_t rows = r * ceil_div(s * c, tile.tm);
-  if (inside) {
-    const int64_t tiles = tiles_of(target, ceil_div(r * s * c, tile.tm), groups * panels * splits);
-    rows = ceil_div(ceil_div(r * s * c, tile.tm), tiles);
-    call.define("TILES", tiles).arg(pixel_offsets(w, x.pitch)).arg(window_offsets(w, x.pitch));
-    add_ints(call, {tuned(target, "dw.BLOCK")});
-  }
+  if (inside) call.arg(pixel_offsets(w, x.pitch));
+  const int64_t rows = inside ? ceil_div(r * s * c, tile.tm) : r * ceil_div(s * c, tile.tm);
   return set_grid(call, rows, groups * panels, splits, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 

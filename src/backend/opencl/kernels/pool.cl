@@ -34,51 +34,32 @@ static inline Window constants(Window g) {
   return g;
 }
 
-typedef struct {
-  int vector, pixel, n, y, x;  // which channels, and which pixel of an image of h x w
-} Place;
-
-static inline Place place_of(int unit, int vectors, int h, int w) {
-  Place p;
-  p.pixel = unit / vectors;
-  p.vector = unit - p.pixel * vectors;
-  const int line = p.pixel / w;
-  p.n = line / h;
-  p.y = line - p.n * h;
-  p.x = p.pixel - line * w;
-  return p;
-}
-
-static inline void advance(Place* p, int vectors, int h, int w) {
-  if (++p->vector < vectors) return;
-  p->vector = 0;
-  ++p->pixel;
-  if (++p->x < w) return;
-  p->x = 0;
-  if (++p->y < h) return;
-  p->y = 0;
-  ++p->n;
-}
-
 #define IS_INSIDE(i, extent) ((uint)(i) < (uint)(extent))
 
-// for (each unit of this work-item, as Place p, over an image of h x w)
-#define EACH_UNIT(h, w)                                                                                                \
-  const int vectors = VECTORS(g.c), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk);            \
-  Place p = place_of(unit0, vectors, h, w);                                                                            \
-  for (int unit = unit0; unit < end; ++unit, advance(&p, vectors, h, w))
+// for (each pixel p this work-item has units of, among images of h x w) for its vectors v from v0 to v1 - 1
+#define EACH_PIXEL(h, w)                                                                                    \
+  const int vectors = VECTORS(g.c), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk); \
+  int index = unit0 / vectors, v0 = unit0 - index * vectors, v1;                                            \
+  Pixel p = pixel_at(index, h, w);                                                                          \
+  for (int unit = unit0; unit < end; unit += v1 - v0, ++index, v0 = 0, p = next_pixel(p, h, w))             \
+    if ((v1 = min(vectors, v0 + end - unit)) > v0)
+#define EACH_VECTOR for (int v = v0; v < v1; ++v)
 
 __kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
-  EACH_UNIT(g.oh, g.ow) {
-    __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
+  EACH_PIXEL(g.oh, g.ow) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
-    fv best = (fv)(-INFINITY);
-    for (int r = 0; r < g.r; ++r)
-      for (int s = 0; s < g.s; ++s)
-        if (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w))
-          best = max_of(best, LOAD(image + ((y0 + r) * g.w + x0 + s) * x_pitch));
-    store_vector(best, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
+    __global const float* corner = START(x) + ((p.n * g.h + y0) * g.w + x0) * x_pitch;
+    const int inside = y0 >= 0 && y0 + g.r <= g.h && x0 >= 0 && x0 + g.s <= g.w;
+    EACH_VECTOR {
+      __global const float* from = corner + vector_start(v, g.c);
+      fv best = (fv)(-INFINITY);
+      for (int r = 0; r < g.r; ++r)
+        for (int s = 0; s < g.s; ++s)
+          if (inside || (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w)))
+            best = max_of(best, LOAD(from + (r * g.w + s) * x_pitch));
+      store_vector(best, START(y) + index * y_pitch, v, g.c, whole);
+    }
   }
 }
 
@@ -98,19 +79,22 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
 __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                   int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
-  EACH_UNIT(g.oh, g.ow) {
-    const int c = vector_start(p.vector, g.c);
-    __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
-    const fv v = LOAD(image + (p.y * g.ow + p.x) * x_pitch);
-    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
-    fv sum = (fv)(0.0f);
-    for (int oy = y0; oy <= min(g.h - 1, (p.y + g.pt) / g.sh); ++oy) {
-      for (int ox = x0; ox <= min(g.w - 1, (p.x + g.pl) / g.sw); ++ox) {
-        const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, v);
-        sum += first ? LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
+  EACH_PIXEL(g.oh, g.ow) {
+    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), y1 = min(g.h - 1, (p.y + g.pt) / g.sh);
+    const int x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
+    EACH_VECTOR {
+      const int c = vector_start(v, g.c);
+      __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
+      const fv here = LOAD(image + (p.y * g.ow + p.x) * x_pitch);
+      fv sum = (fv)(0.0f);
+      for (int oy = y0; oy <= y1; ++oy) {
+        for (int ox = x0; ox <= x1; ++ox) {
+          const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, here);
+          sum += first ? LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
+        }
       }
+      store_vector(sum, START(y) + index * y_pitch, v, g.c, whole);
     }
-    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
   }
 }
 
@@ -118,30 +102,30 @@ __kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const flo
                                         int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
-  EACH_UNIT(cells_h, cells_w) {
-    const int c = vector_start(p.vector, g.c), y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
-    __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
-    fv best = (fv)(0.0f), d = (fv)(0.0f);
-    iv winner = (iv)(-1);  // tap of the cell
-    if (p.y < g.h && p.x < g.w) {
-      d = LOAD(START(dy) + ((p.n * g.h + p.y) * g.w + p.x) * dy_pitch + c);
-      const int first = max(-y0, 0) * g.sw + max(-x0, 0);
-      best = LOAD(image + (max(y0, 0) * g.ow + max(x0, 0)) * x_pitch);
-      winner = (iv)(first);
-      for (int r = 0; r < g.r; ++r)
-        for (int s = 0; s < g.s; ++s)
-          if (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow)) {
-            const fv v = LOAD(image + ((y0 + r) * g.ow + x0 + s) * x_pitch);
-            winner = v > best ? (iv)(r * g.sw + s) : winner;
-            best = v > best ? v : best;
+  EACH_PIXEL(cells_h, cells_w) {
+    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, corner = (p.n * g.oh + y0) * g.ow + x0;
+    const int inside = y0 >= 0 && y0 + g.sh <= g.oh && x0 >= 0 && x0 + g.sw <= g.ow, pooled = p.y < g.h && p.x < g.w;
+    EACH_VECTOR {
+      const int c = vector_start(v, g.c);
+      fv best = (fv)(-INFINITY), d = (fv)(0.0f);
+      iv winner = (iv)(max(-y0, 0) * g.sw + max(-x0, 0));  // a pixel of the cell; the first inside unless one is larger
+      if (pooled) {
+        d = LOAD(START(dy) + ((p.n * g.h + p.y) * g.w + p.x) * dy_pitch + c);
+        for (int r = 0; r < g.r; ++r)
+          for (int s = 0; s < g.s; ++s)
+            if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+              const fv value = LOAD(START(x) + (corner + r * g.ow + s) * x_pitch + c);
+              winner = value > best ? (iv)(r * g.sw + s) : winner;
+              best = max_of(best, value);
+            }
+      }
+      for (int r = 0; r < g.sh; ++r)
+        for (int s = 0; s < g.sw; ++s)
+          if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+            const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
+            store_vector(here, START(y) + (corner + r * g.ow + s) * y_pitch, v, g.c, whole);
           }
     }
-    for (int r = 0; r < g.sh; ++r)
-      for (int s = 0; s < g.sw; ++s)
-        if (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow)) {
-          const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
-          store_vector(here, START(y) + ((p.n * g.oh + y0 + r) * g.ow + x0 + s) * y_pitch, p.vector, g.c, whole);
-        }
   }
 }
 
@@ -154,29 +138,34 @@ static inline float weight_of(Window g, int h, int w, int y0, int x0, int count_
 __kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole,
                              int count_pad) {
   const Window given = WINDOW, g = constants(given);
-  EACH_UNIT(g.oh, g.ow) {
-    __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(p.vector, g.c);
-    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, x1 = min(x0 + g.s, g.w);
-    fv sum = (fv)(0.0f);
-    for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
-      for (int ix = max(x0, 0); ix < x1; ++ix) sum += LOAD(image + (iy * g.w + ix) * x_pitch);
-    sum *= (fv)(weight_of(g, g.h, g.w, y0, x0, count_pad));
-    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
+  EACH_PIXEL(g.oh, g.ow) {
+    const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
+    const float weight = weight_of(g, g.h, g.w, y0, x0, count_pad);
+    EACH_VECTOR {
+      __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(v, g.c);
+      fv sum = (fv)(0.0f);
+      for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
+        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD(image + (iy * g.w + ix) * x_pitch);
+      store_vector(sum * (fv)(weight), START(y) + index * y_pitch, v, g.c, whole);
+    }
   }
 }
 
 __kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk,
                                   int whole, int count_pad) {
   const Window given = WINDOW, g = constants(given);
-  EACH_UNIT(g.oh, g.ow) {
-    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw);
-    fv sum = (fv)(0.0f);
-    for (int oy = y0; oy <= min(g.h - 1, (p.y + g.pt) / g.sh); ++oy) {
-      for (int ox = x0; ox <= min(g.w - 1, (p.x + g.pl) / g.sw); ++ox) {
-        const fv v = LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + vector_start(p.vector, g.c));
-        sum += v * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
+  EACH_PIXEL(g.oh, g.ow) {
+    const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), y1 = min(g.h - 1, (p.y + g.pt) / g.sh);
+    const int x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
+    EACH_VECTOR {
+      fv sum = (fv)(0.0f);
+      for (int oy = y0; oy <= y1; ++oy) {
+        for (int ox = x0; ox <= x1; ++ox) {
+          const fv d = LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + vector_start(v, g.c));
+          sum += d * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
+        }
       }
+      store_vector(sum, START(y) + index * y_pitch, v, g.c, whole);
     }
-    store_vector(sum, START(y) + p.pixel * y_pitch, p.vector, g.c, whole);
   }
 }

@@ -35,8 +35,6 @@ inline const std::vector<Tunable>& tunables() {
       {"dw.TM", 4, {1, 2, 3, 4, 5, 6, 8}, "rows of the weight gradient's tile"},
       {"dw.NV", 2, {1, 2, 3, 4}, "vectors in a row of the weight gradient's tile"},
       {"dw.SLAB", 256, {1, 64, 256, 512, 1024}, "KiB of x and dy that a split of the weight gradient walks"},
-      {"dw.TILES", 1, {1, 2, 4, 8}, "tiles of rows that share a block of the weight gradient's operands"},
-      {"dw.BLOCK", 128, {8, 64, 128, 256}, "pixels of such a block"},
       {"depthwise.TM", 4, {1, 2, 4, 6, 8}, "pixels of a work-item of a depthwise convolution"},
       {"pack.CHUNK", 256, {16, 256, 1024, 4096, 16384}, "elements a work-item packs"},
       {"vector.VW", 4, {1, 2, 4, 8, 16}, "lanes of a vector in all other kernels"},

@@ -153,6 +153,38 @@ TEST(InPlace, OutputsAndInputsAreNotOverwritten) {
   EXPECT_NE(plan.of[1].offset, plan.of[2].offset);
 }
 
+TEST(InPlace, ASliceIsNotTakenOver) {
+  const auto [graph, plan] =
+      planned(kX +
+              "%1 = exp(%0) : f32[4,3]\n%2, %3 = split(%1) {axis=0, sizes=[2,2]} : f32[2,3], f32[2,3]\n"
+              "%4 = relu(%3) {may_alias=[0,0]} : f32[2,3]\n%5 = add(%2, %4) : f32[2,3]\noutput(%5) {name=\"y\"}\n");
+  EXPECT_FALSE(graph.producer(result_of(graph, "relu")).attrs.has("alias"));
+}
+
+TEST(InPlace, AnOperandOfAConcatHasItsPlaceAlready) {
+  const auto [graph, plan] =
+      planned(kX +
+              "%1 = exp(%0) : f32[4,3]\n%2 = relu(%1) {may_alias=[0,0]} : f32[4,3]\n%3 = tanh(%0) : "
+              "f32[4,3]\n%4 = concat(%2, %3) {axis=1} : f32[4,6]\noutput(%4) {name=\"y\"}\n");
+  EXPECT_FALSE(graph.producer(result_of(graph, "relu")).attrs.has("alias"));
+}
+
+TEST(InPlace, AnOperandReadTwiceIsKeptUnlessBothMayGo) {
+  const std::string head = kX + "%1 = exp(%0) : f32[4,3]\n%2 = mix(%1, %1) ",
+                    tail = " : f32[4,3]\noutput(%2) {name=\"y\"}\n";
+  const auto kept = planned(head + "{may_alias=[0,0]}" + tail), taken = planned(head + "{may_alias=[0,0,0,1]}" + tail);
+  EXPECT_NE(kept.plan.of[1].offset, kept.plan.of[2].offset);
+  EXPECT_EQ(taken.plan.of[1].offset, taken.plan.of[2].offset);
+}
+
+TEST(InPlace, OneOperandIsTakenOnce) {
+  const auto [graph, plan] =
+      planned(kX +
+              "%1 = exp(%0) : f32[4,3]\n%2, %3 = both(%1) {may_alias=[0,0,1,0]} : f32[4,3], f32[4,3]\n"
+              "%4 = add(%2, %3) : f32[4,3]\noutput(%4) {name=\"y\"}\n");
+  EXPECT_NE(plan.of[2].offset, plan.of[3].offset);
+}
+
 TEST(Place, DeadTensorsGiveTheirMemoryBack) {
   std::string text = "%0 = input {name=\"x\"} : f32[1024]\n";
   for (int i = 1; i <= 20; ++i) text += fmt::format("%{} = exp(%{}) : f32[1024]\n", i, i - 1);

@@ -30,14 +30,16 @@ __kernel GROUP void pack_rows(TENSOR(const float, b), TENSOR(float, p), int n, i
   }
 }
 
+// Column by column: reads run along w, writes stay within the chunk, which the nearest cache holds.
 __kernel GROUP void pack_cols(TENSOR(const float, w), TENSOR(float, p), int n, int kt, int taps, int panels, int chunk) {
   const int panel = get_global_id(1), c0 = panel % panels * TN, first = panel / panels * kt, k = taps * kt;
   const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
-  __global float* to = START(p) + (panel * k + k0) * TN;
-  for (int i = k0; i < k1; ++i) {
-    const int tap = i / kt, o = i - tap * kt;
-    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first + o;
-    for (int j = 0; j < TN; ++j) to[j] = c0 + j < n ? from[j * w_pitch] : 0.0f;
-    to += TN;
+  __global float* to = START(p) + panel * k * TN;
+  for (int begin = k0; begin < k1;) {
+    const int tap = begin / kt, end = min(k1, (tap + 1) * kt);
+    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first - tap * kt;
+    for (int j = 0; j < TN; ++j)
+      for (int i = begin; i < end; ++i) to[i * TN + j] = c0 + j < n ? from[j * w_pitch + i] : 0.0f;
+    begin = end;
   }
 }

@@ -89,11 +89,13 @@ std::vector<Run> runs_of(const ir::Ints& axes, const Shape& shape) {
   return runs;
 }
 
+constexpr int64_t kWorthParts = 4;  // chunks; a shorter sum is done before a second launch has begun
+
 // Into how many parts a reduction is cut: none if enough work-items are busy without, else parts of reduce.CHUNK.
 int64_t parts_for(const Target& target, const Split& s) {
   const int64_t chunk = tuned(target, "reduce.CHUNK");
   const int64_t items = s.outer * (s.inner == 1 ? 1 : ceil_div(s.inner, vector_width(target, s.inner)));
-  if (items >= tuned(target, "reduce.ITEMS")) return 1;
+  if (items >= tuned(target, "reduce.ITEMS") || s.extent * s.inner < kWorthParts * chunk) return 1;
   const int64_t per_part = std::max<int64_t>(1, chunk / s.inner);  // of the reduced extent
   return std::min(ceil_div(s.extent, per_part), ceil_div(tuned(target, "reduce.ITEMS"), items));
 }

@@ -1,5 +1,6 @@
 #include "prof/report.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -11,7 +12,10 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-double rounded(double v, double unit) { return static_cast<double>(static_cast<int64_t>(v / unit + 0.5)) * unit; }
+double rounded(double v, int digits) {
+  const double scale = std::pow(10, digits);
+  return std::round(v * scale) / scale;
+}
 
 std::string share(double part, double whole) {
   return fmt::format("{:.3f} ms  {:4.1f}%", part * 1e3, 100 * part / whole);
@@ -25,11 +29,11 @@ std::string bench_line(const Measured& m) {
   j["device"] = m.device;
   j["batch"] = m.batch;
   j["residency"] = m.residency;
-  j["ms"] = rounded(m.median_seconds * 1e3, 1e-4);
-  j["best_ms"] = rounded(m.best_seconds * 1e3, 1e-4);
+  j["ms"] = rounded(m.median_seconds * 1e3, 4);
+  j["best_ms"] = rounded(m.best_seconds * 1e3, 4);
   j["steps"] = m.steps;
-  j["peak_mib"] = rounded(mib(m.peak_bytes), 0.1);
-  j["arena_mib"] = rounded(mib(m.ledger.arena_bytes), 1e-3);
+  j["peak_mib"] = rounded(mib(m.peak_bytes), 1);
+  j["arena_mib"] = rounded(mib(m.ledger.arena_bytes), 3);
   j["launches"] = m.counted.launches;
   j["waits"] = m.counted.waits;
   j["bytes_in"] = m.counted.bytes_in;

@@ -11,13 +11,13 @@ namespace situ::prof {
 struct Measured {
   std::string model, device, residency;
   int64_t batch = 0;
-  step::Ledger ledger;        // per step, predicted
-  device::Counters counted;   // per step, counted while running
+  step::Ledger ledger;       // per step, predicted
+  device::Counters counted;  // per step, counted while running
   int64_t steps = 0;
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
-  step::TimeSplit split;      // per step, from a profiled run of its own
-  std::vector<double> launch_seconds;  // per launch, mean of the profiled run
-  int64_t peak_bytes = 0;     // of the process, above its state before the model was built; 0: not measured
+  step::TimeSplit split;                        // per step, from a profiled run of its own
+  std::vector<double> launch_seconds;           // per launch, mean of the profiled run
+  int64_t peak_bytes = 0;  // of the process, above its state before the model was built; 0: not measured
 };
 
 // Runs `program` for about `seconds` without profiling, then briefly with it. The session's states go on changing.
@@ -27,10 +27,10 @@ struct MeasureOptions {
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
 
-std::string to_json(const Measured& m);            // ledger.json: everything, for `situ ledger`
+std::string to_json(const Measured& m);  // ledger.json: everything, for `situ ledger`
 Measured from_json(const std::string& text, const std::string& origin);
-std::string bench_line(const Measured& m);         // one JSON object on a line; its names are stable
+std::string bench_line(const Measured& m);                       // one JSON object on a line; its names are stable
 std::string side_by_side(const std::vector<Measured>& columns);  // a table for people
-std::string launch_table(const Measured& m);       // every launch: kernel, time, GFLOP/s, GB/s
+std::string launch_table(const Measured& m);                     // every launch: kernel, time, GFLOP/s, GB/s
 
 }  // namespace situ::prof

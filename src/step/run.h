@@ -11,6 +11,7 @@ namespace situ::step {
 using Tensors = std::map<std::string, std::vector<double>>;
 
 // Runs a program's inputs through a session of its own; returns its outputs.
-Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs, const SessionOptions& options = {});
+Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs,
+                 const SessionOptions& options = {});
 
 }  // namespace situ::step

@@ -1,8 +1,8 @@
 // self_test.h -- every op of a device against the oracle, on the ops' own examples: what tests, `situ devices` and a
 // first start on an unknown driver share.
 //
-// The tolerance is computed, not typed in: c * eps * (the reference with every term made positive, on |operands|), so it
-// grows with the sums an op forms and with nothing else.
+// The tolerance is computed, not typed in: c * eps * (the reference with every term made positive, on |operands|), so
+// it grows with the sums an op forms and with nothing else.
 #pragma once
 #include <functional>
 #include <string>

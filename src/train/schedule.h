@@ -13,9 +13,9 @@ namespace situ::train {
 struct Schedule {
   enum Kind { constant, step, cosine } kind = cosine;
   double lr = 0.05;
-  int64_t total = 1;       // steps of the whole run
-  int64_t warmup = 0;      // steps
-  double factor = 0.1;     // of `step`
+  int64_t total = 1;    // steps of the whole run
+  int64_t warmup = 0;   // steps
+  double factor = 0.1;  // of `step`
 };
 
 Schedule::Kind parse_schedule(std::string_view name);

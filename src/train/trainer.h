@@ -21,7 +21,7 @@ struct Settings {
   int64_t micro_batches = 1;  // gradients of this many batches are accumulated into one update
   int epochs = 3;
   model::Optimizer optimizer;
-  Schedule schedule;          // `total` is filled in
+  Schedule schedule;  // `total` is filled in
   uint64_t seed = 1;
   step::Residency residency = step::Residency::resident;
 };
@@ -46,8 +46,8 @@ class Trainer {
  public:
   Trainer(device::Device& device, const data::DatasetPair& data, const Settings& settings);
 
-  void fit(const Report& report);                    // all epochs; metrics are read a few times a second
-  Score evaluate(const data::Dataset& dataset);      // exactly every image once, whatever the batch size
+  void fit(const Report& report);                // all epochs; metrics are read a few times a second
+  Score evaluate(const data::Dataset& dataset);  // exactly every image once, whatever the batch size
   step::Session& session() { return *session_; }
   const data::Normalisation& normalisation() const { return normalisation_; }
   const model::Model& model() const { return model_; }

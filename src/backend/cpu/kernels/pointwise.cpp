@@ -25,16 +25,13 @@
 namespace situ::cpu {
 namespace {
 
-#define SITU_POINTWISE_OPS(X)                                                                                         \
-  X(neg)                                                                                                              \
-  X(exp)                                                                                                              \
-  X(log)                                                                                                              \
-  X(sqrt)                                                                                                             \
-  X(rsqrt)                                                                                                            \
-  X(reciprocal)                                                                                                       \
-  X(abs)                                                                                                              \
-  X(square) X(relu) X(relu6) X(sigmoid) X(tanh) X(silu) X(add) X(sub) X(mul) X(div) X(max) X(min) X(greater) X(equal) \
-      X(relu_mask) X(relu6_mask) X(select)
+// Unary ones first: is_binary() goes by this order.
+// clang-format off
+#define SITU_POINTWISE_OPS(X)                                                                      \
+  X(neg) X(exp) X(log) X(sqrt) X(rsqrt) X(reciprocal) X(abs) X(square)                             \
+  X(relu) X(relu6) X(sigmoid) X(tanh) X(silu)                                                      \
+  X(add) X(sub) X(mul) X(div) X(max) X(min) X(greater) X(equal) X(relu_mask) X(relu6_mask) X(select)
+// clang-format on
 
 enum class Opcode {
 #define SITU_ENUM(name) op_##name,

@@ -1,7 +1,6 @@
 // call.h -- what the kernels' .cpp files share: arguments that fit 32-bit indices, grids, vector widths, epilogues.
 #pragma once
-#include <fmt/ranges.h>
-
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -60,6 +59,17 @@ inline int64_t vector_width(const Target& target, int64_t cols) {
   int64_t vw = tuned(target, "vector.VW");
   while (vw > cols) vw /= 2;
   return vw;
+}
+
+// How many channel vectors a work-item does; whole: those of whole rows, so it alone writes what two of them share.
+struct Units {
+  int64_t chunk;
+  bool whole;
+};
+inline Units units_for(const Target& target, int64_t vw, int64_t vectors_in_row) {
+  const int64_t chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
+  if (chunk < vectors_in_row) return {chunk, false};
+  return {chunk / vectors_in_row * vectors_in_row, true};
 }
 
 inline int64_t epilogue_code(ops::Epilogue e) {

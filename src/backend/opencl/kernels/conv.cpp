@@ -1,7 +1,8 @@
 // conv.cpp -- conv2d and conv2d_dx as implicit GEMMs (conv.cl), or as plain products where the kernel is 1x1.
 //
 // The data gradient with stride 1 is the forward kernel on reversed taps with C and O exchanged; with a larger stride
-// it has a kernel of its own that keeps to one phase of dx at a time.
+// it has a kernel of its own that keeps to one phase of dx at a time. Where few channels make the taps at the border
+// dear, the images are first copied into ones with a border of zeros.
 #include "backend/opencl/kernels/tile.h"
 
 namespace situ::opencl::kernels {
@@ -52,7 +53,7 @@ Call bind_conv_dx(const LaunchSpec& launch, const Target& target) { return bind_
 
 // --- the convolution a node stands for ------------------------------------------------------------------------------
 struct Implicit {
-  ops::Window window;            // slides over the images read; before the reversal of a data gradient
+  ops::Window window;            // slides over the images read (conv_dx: over those written)
   int64_t images, c, o, groups;  // channels read and written, of a group
   int64_t pixels;                // written, that meet all taps
   bool is_product() const {
@@ -69,8 +70,7 @@ Implicit forward_of(const ops::OpView& v) {
   return {window, x[0], w[2], w[3] / groups, groups, x[0] * window.y.out * window.x.out};
 }
 
-// With stride 1 a window over dy: taps in reverse, so padding is what the kernel exceeds it by. Else the forward
-// window.
+// With stride 1 a window over dy, whose padding is what the kernel exceeds the forward one by; else the forward window.
 Implicit gradient_of(const ops::OpView& v) {
   const Shape &dy = v.in(0).shape, &w = v.in(1).shape;
   const ir::Ints& size = v.attrs.ints("size");
@@ -87,21 +87,26 @@ Implicit gradient_of(const ops::OpView& v) {
   return {window, dy[0], w[3] / groups, w[2], groups, ceil_div(dy[0] * size[0] * size[1], strides)};
 }
 
+// Of the positions along an axis: which share has its whole window inside, for `neighbours` + 1 at once, and which
+// share of all taps meets the image.
+struct Coverage {
+  double inside, taps;
+};
+Coverage coverage_of(const ops::WindowAxis& a, int64_t neighbours) {
+  int64_t whole = 0, taps = 0;
+  for (int64_t i = 0; i < a.out; ++i) {
+    const ops::Taps t = a.taps_inside(i);
+    taps += t.end - t.begin;
+    whole += t.end - t.begin == a.kernel;
+  }
+  return {static_cast<double>(std::max<int64_t>(0, whole - neighbours)) / static_cast<double>(a.out),
+          static_cast<double>(taps) / static_cast<double>(a.out * a.kernel)};
+}
+
 // How much longer border tiles make it: they test each tap, but leave out those that no pixel of the tile meets.
 double border_factor(const Implicit& f, const Tile& tile) {
-  double inside = 1, used = 1;
-  for (const ops::WindowAxis& a : {f.window.y, f.window.x}) {
-    int64_t whole = 0, taps = 0;
-    for (int64_t i = 0; i < a.out; ++i) {
-      const ops::Taps t = a.taps_inside(i);
-      taps += t.end - t.begin;
-      whole += t.end - t.begin == a.kernel;
-    }
-    const int64_t shared = &a == &f.window.x ? tile.tm - 1 : 0;  // a tile needs all its neighbours inside
-    inside *= static_cast<double>(std::max<int64_t>(0, whole - shared)) / static_cast<double>(a.out);
-    used *= static_cast<double>(taps) / static_cast<double>(a.out * a.kernel);
-  }
-  const double walked = std::max(0.0, std::sqrt(used) - inside);  // of the border tiles' taps
+  const Coverage y = coverage_of(f.window.y, 0), x = coverage_of(f.window.x, tile.tm - 1);
+  const double inside = y.inside * x.inside, walked = std::max(0.0, y.taps * (1 + x.taps) / 2 - inside);
   return inside + walked * (1 + 8.0 / static_cast<double>(f.c * tile.nv));
 }
 

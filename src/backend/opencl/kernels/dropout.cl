@@ -2,34 +2,49 @@
 //
 // Philox 4x32-10 (base/philox.h): counter = (block, 0, step, micro), key = (seed, stream); block = index / 4 yields the
 // words of four elements, so a mask depends on names and numbers alone, never on layout or schedule.
-// A work-item makes one block: elements 4 * id .. 4 * id + 3 of the dense order; element i lies in row i / cols.
+// Block b holds elements 4 * b .. 4 * b + 3 of the dense order; element i lies in row i / cols. A work-item makes `chunk`
+// blocks.
 #include "common.clh"
 
-static inline uint4 philox(uint4 counter, uint key0, uint key1) {
+static inline uint4 philox(uint c0, uint c1, uint c2, uint c3, uint key0, uint key1) {
+#pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const uint high0 = mul_hi(0xD2511F53u, counter.x), low0 = 0xD2511F53u * counter.x;
-    const uint high1 = mul_hi(0xCD9E8D57u, counter.z), low1 = 0xCD9E8D57u * counter.z;
-    counter = (uint4)(high1 ^ counter.y ^ key0, low1, high0 ^ counter.w ^ key1, low0);
+    // A 64-bit product, not mul_hi(): some drivers build that from 16-bit pieces.
+    const ulong p0 = (ulong)0xD2511F53u * c0, p1 = (ulong)0xCD9E8D57u * c2;
+    c0 = (uint)(p1 >> 32) ^ c1 ^ key0;
+    c1 = (uint)p1;
+    c2 = (uint)(p0 >> 32) ^ c3 ^ key1;
+    c3 = (uint)p0;
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
-  return counter;
+  return (uint4)(c0, c1, c2, c3);
 }
 
 __kernel GROUP void dropout(TENSOR(const float, x), TENSOR(const int, seed), TENSOR(const int, step),
-                            TENSOR(const int, micro), TENSOR(float, y), int count, int cols, int stream, float p,
-                            float keep) {
-  const int block = get_global_id(0);
-  if (block * 4 >= count) return;
-  const uint4 words = philox((uint4)(block, 0, START(step)[0], START(micro)[0]), START(seed)[0], stream);
-  uint word[4];
-  vstore4(words, 0, word);
-  for (int l = 0; l < 4; ++l) {
-    const int i = block * 4 + l;
-    if (i >= count) return;
-    const int row = i / cols, col = i - row * cols;
-    const float number = (float)(word[l] >> 8) * 0x1p-24f;
-    const float value = START(x)[row * x_pitch + col] * keep;
-    START(y)[row * y_pitch + col] = number >= p ? value : 0.0f;
+                            TENSOR(const int, micro), TENSOR(float, y), int count, int cols, int chunk, int stream,
+                            float p, float keep) {
+  const int first = (int)get_global_id(0) * chunk, end = min((count + 3) / 4, first + chunk);
+  const uint key0 = START(seed)[0], key1 = stream, now = START(step)[0], part = START(micro)[0];
+  int row = 4 * first / cols, col = 4 * first - row * cols;
+  for (int block = first; block < end; ++block) {
+    const uint4 words = philox(block, 0, now, part, key0, key1);
+    const float4 numbers = convert_float4(words >> 8) * 0x1p-24f;
+    if (col + 4 <= cols) {
+      const float4 v = vload4(0, START(x) + row * x_pitch + col);
+      vstore4(numbers >= (float4)(p) ? v * keep : (float4)(0.0f), 0, START(y) + row * y_pitch + col);
+      col += 4;
+      continue;
+    }
+    float number[4];
+    vstore4(numbers, 0, number);
+    for (int l = 0; l < min(4, count - 4 * block); ++l, ++col) {
+      if (col == cols) {
+        col = 0;
+        ++row;
+      }
+      const float v = START(x)[row * x_pitch + col];
+      START(y)[row * y_pitch + col] = number[l] >= p ? v * keep : 0.0f;
+    }
   }
 }

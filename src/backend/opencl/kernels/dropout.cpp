@@ -1,4 +1,4 @@
-// dropout.cpp -- dropout from the named random stream; a Philox block of four elements per work-item.
+// dropout.cpp -- dropout from the named random stream, in Philox blocks of four elements.
 #include "backend/opencl/kernels/call.h"
 
 namespace situ::opencl::kernels {
@@ -12,9 +12,10 @@ Call bind_dropout(const LaunchSpec& launch, const Target& target) {
   add_tensors(call, launch.in);
   add_tensor(call, y);
   const auto stream = static_cast<uint32_t>(launch.node.attrs.integer("stream"));
-  add_ints(call, {x.count(), one_row ? x.count() : x.cols(), static_cast<int32_t>(stream)});
+  const int64_t blocks = ceil_div(x.count(), 4), chunk = tuned(target, "vector.CHUNK") / 4;
+  add_ints(call, {x.count(), one_row ? x.count() : x.cols(), chunk, static_cast<int32_t>(stream)});
   call.arg(static_cast<float>(p)).arg(static_cast<float>(1 / (1 - p)));
-  return set_grid(call, ceil_div(x.count(), 4), 1, 1, tuned(target, "vector.WX"));
+  return set_grid(call, ceil_div(blocks, chunk), 1, 1, tuned(target, "vector.WX"));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 //   gather       y[i, :] = table[ids[i], :], or zeros
 //   gather_grad  dtable[v, :] = sum of dy[i, :] over ids[i] == v, in the order of i
 //   one_hot      y[i, k] = ids[i] == k ? 1 : 0
-// Id i lies at (i / id_cols) * ids_pitch + i % id_cols. gather: a work-item per id and channel vector (VW <= D).
+// Id i lies at (i / id_cols) * ids_pitch + i % id_cols. gather: a unit is a vector (VW <= D) of one row of y, a work-item
+// does `chunk` units; `whole`: all units of its rows (common.clh).
 // gather_grad: a work-item owns `block` rows of the table and one vector of columns, and reads all ids: no two write one
 // element, so nothing is atomic and the order of the sum is fixed.
 #include "common.clh"
@@ -11,12 +12,13 @@
 #define ID(i) START(ids)[(i) / id_cols * ids_pitch + (i) % id_cols]
 
 __kernel GROUP void gather(TENSOR(const float, table), TENSOR(const int, ids), TENSOR(float, y), int count, int id_cols,
-                           int rows, int cols) {
-  const int vector = (int)get_global_id(0) % VECTORS(cols), i = (int)get_global_id(0) / VECTORS(cols);
-  if (i >= count) return;
-  const int id = ID(i), known = id >= 0 && id < rows;
-  const fv v = known ? LOAD(START(table) + id * table_pitch + vector_start(vector, cols)) : (fv)(0.0f);
-  store_vector(v, START(y) + i * y_pitch, vector, cols, 0);
+                           int rows, int cols, int chunk, int whole) {
+  const int vectors = VECTORS(cols), first = (int)get_global_id(0) * chunk, end = min(count * vectors, first + chunk);
+  for (int unit = first; unit < end; ++unit) {
+    const int i = unit / vectors, vector = unit - i * vectors, id = ID(i), known = id >= 0 && id < rows;
+    const fv v = known ? LOAD(START(table) + id * table_pitch + vector_start(vector, cols)) : (fv)(0.0f);
+    store_vector(v, START(y) + i * y_pitch, vector, cols, whole);
+  }
 }
 
 __kernel GROUP void gather_grad(TENSOR(const int, ids), TENSOR(const float, dy), TENSOR(float, y), int count, int id_cols,

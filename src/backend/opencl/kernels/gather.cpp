@@ -15,10 +15,11 @@ Call gather_call(const LaunchSpec& launch, const TensorArg& ids, int64_t vw) {
 
 Call bind_gather(const LaunchSpec& launch, const Target& target) {
   const TensorArg &table = launch.in[0], &ids = launch.in[1];
-  const int64_t vw = vector_width(target, table.cols());
+  const int64_t vw = vector_width(target, table.cols()), vectors = ceil_div(table.cols(), vw);
+  const Units units = units_for(target, vw, vectors);
   Call call = gather_call(launch, ids, vw);
-  add_ints(call, {table.rows(), table.cols()});
-  return set_grid(call, int_of(ids.count() * ceil_div(table.cols(), vw)), 1, 1, tuned(target, "vector.WX"));
+  add_ints(call, {table.rows(), table.cols(), units.chunk, units.whole});
+  return set_grid(call, ceil_div(int_of(ids.count() * vectors), units.chunk), 1, 1, tuned(target, "vector.WX"));
 }
 
 Call bind_gradient(const LaunchSpec& launch, const Target& target) {

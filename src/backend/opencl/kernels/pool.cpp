@@ -16,9 +16,7 @@ Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& larg
   const int64_t pixels =
       cells ? y.shape()[0] * ceil_div(w.y.in + w.y.before, w.y.stride) * ceil_div(w.x.in + w.x.before, w.x.stride)
             : y.rows();
-  int64_t chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
-  const bool whole = chunk >= vectors;
-  if (whole) chunk = chunk / vectors * vectors;
+  const Units units = units_for(target, vw, vectors);
   Call call = make_call("pool.cl", cells ? "max_pool_grad_cells" : launch.node.op);
   call.define("VW", vw);
   if (std::max({w.y.kernel, w.x.kernel, w.y.stride, w.x.stride}) <= kUnrolled)
@@ -26,9 +24,9 @@ Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& larg
   add_tensors(call, launch.in);
   add_tensor(call, y);
   add_ints(call, reversed ? reversed_window_ints(w, c, c) : window_ints(w, c, c));
-  add_ints(call, {pixels * vectors, chunk, whole});
+  add_ints(call, {pixels * vectors, units.chunk, units.whole});
   if (launch.node.op.starts_with("avg")) add_ints(call, {attrs.flag("count_pad")});
-  return set_grid(call, ceil_div(pixels * vectors, chunk), 1, 1, tuned(target, "vector.WX"));
+  return set_grid(call, ceil_div(pixels * vectors, units.chunk), 1, 1, tuned(target, "vector.WX"));
 }
 
 Call bind_forward(const LaunchSpec& launch, const Target& target) {

@@ -3,6 +3,8 @@
 // Kernels are right at any combination of legal values (tests sample them); which is fast is the device's affair and
 // stands in devices/opencl.json. Group sizes multiply: WX * WY must not exceed what the device allows.
 #pragma once
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string_view>
 #include <vector>

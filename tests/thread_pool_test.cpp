@@ -25,13 +25,29 @@ TEST(ThreadPool, RunsEveryTaskOnceOnAnyNumberOfThreads) {
     }
 }
 
-TEST(ThreadPool, ThreadsTakeContiguousRangesAndTheCallerTheFirst) {
+TEST(ThreadPool, EveryThreadStartsOnItsOwnRange) {
   ThreadPool pool(2);
+  std::atomic<bool> begun = false;
   std::vector<std::thread::id> by(10);
-  pool.run(10, [&](int64_t i) { by[static_cast<size_t>(i)] = std::this_thread::get_id(); });
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(by[i], std::this_thread::get_id());
-  for (size_t i = 5; i < 10; ++i) EXPECT_EQ(by[i], by[9]);
-  EXPECT_NE(by[9], std::this_thread::get_id());
+  pool.run(10, [&](int64_t i) {
+    if (i == 5) begun = true;
+    while (i == 0 && !begun) std::this_thread::yield();  // the caller holds task 0 until the worker has come
+    by[static_cast<size_t>(i)] = std::this_thread::get_id();
+  });
+  EXPECT_EQ(by[0], std::this_thread::get_id());
+  EXPECT_NE(by[5], std::this_thread::get_id());
+}
+
+TEST(ThreadPool, TakesOverTheTasksOfASlowThread) {
+  ThreadPool pool(2);
+  std::atomic<int> others = 0;
+  std::vector<std::thread::id> by(10);
+  pool.run(10, [&](int64_t i) {  // whoever runs task 5 is stuck until all others are done
+    by[static_cast<size_t>(i)] = std::this_thread::get_id();
+    while (i == 5 && others < 9) std::this_thread::yield();
+    if (i != 5) ++others;
+  });
+  for (size_t i = 6; i < 10; ++i) EXPECT_NE(by[i], by[5]);
 }
 
 TEST(ThreadPool, UsesOnlyCoresOfTheProcessByDefault) {

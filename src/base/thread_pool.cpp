@@ -1,17 +1,32 @@
-// thread_pool.cpp -- workers wait for a growing epoch number: first spinning, then asleep on it (std::atomic::wait).
+// thread_pool.cpp -- workers wait for a growing epoch number: first spinning, then asleep on it (std::atomic::wait);
+// then every thread claims units of tasks, from its own range first, until none is left.
 #include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/types.h"
 
 namespace situ {
 namespace {
 
 constexpr double kSpinSeconds = 40e-6;  // longer than a launch's host work, far shorter than a scheduler's slice
 constexpr int kSpinsPerLook = 32;       // the clock is read once in so many turns
+
+// A range in one word: 24 bits of epoch, then 20 bits each for the next unit and the end.
+constexpr int kBits = 20;
+constexpr int64_t kMostUnits = (int64_t{1} << kBits) - 1;
+uint64_t pack(uint32_t epoch, int64_t next, int64_t end) {
+  return uint64_t{epoch} << (2 * kBits) | static_cast<uint64_t>(next) << kBits | static_cast<uint64_t>(end);
+}
+uint32_t epoch_of(uint64_t word) { return static_cast<uint32_t>(word >> (2 * kBits)); }
+int64_t next_of(uint64_t word) { return static_cast<int64_t>(word >> kBits) & kMostUnits; }
+int64_t end_of(uint64_t word) { return static_cast<int64_t>(word) & kMostUnits; }
+uint32_t short_epoch(uint32_t epoch) { return epoch & 0xFFFFFF; }
 
 thread_local const ThreadPool* current_pool = nullptr;
 
@@ -72,7 +87,8 @@ std::vector<int> usable_cores() {
 ThreadPool::ThreadPool(int threads) {
   const std::vector<int> cores = usable_cores();
   const size_t count = threads > 0 ? static_cast<size_t>(threads) : cores.size();
-  ranges_.resize(count);
+  ranges_ = std::vector<Range>(count);
+  failures_.resize(count);
   workers_.reserve(count - 1);
   for (size_t i = 1; i < count; ++i) {
     workers_.emplace_back([this, i] { work(static_cast<int>(i)); });
@@ -81,7 +97,7 @@ ThreadPool::ThreadPool(int threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stop_ = true;
+  stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -91,29 +107,60 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   SITU_ASSERT(current_pool != this, "a task of a thread pool calls run() of the same pool");
   SITU_ASSERT(!busy_.exchange(true, std::memory_order_acquire), "two threads call run() of one pool at the same time");
   const ClearFlag clear(busy_);
-  if (tasks <= 1 || workers_.empty()) {
-    const InsidePool inside(this);
-    for (int64_t i = 0; i < tasks; ++i) task(i);
-    return;
-  }
   task_ = &task;
   tasks_ = tasks;
-  running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();  // no system call unless a worker sleeps
-  run_range(0);
-  wait_for_workers();
+  unit_ = ceil_div(tasks, kMostUnits);
+  units_ = tasks == 0 ? 0 : ceil_div(tasks, unit_);
+  finished_.store(0, std::memory_order_relaxed);
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  const int64_t count = threads();
+  for (int64_t i = 0; i < count; ++i)
+    ranges_[static_cast<size_t>(i)].word.store(pack(short_epoch(epoch), units_ * i / count, units_ * (i + 1) / count),
+                                               std::memory_order_release);
+  if (units_ > 1 && count > 1) {
+    epoch_.store(epoch, std::memory_order_release);
+    epoch_.notify_all();  // no system call unless a worker sleeps
+  }
+  take_part(0, epoch);
+  wait_for(units_);
   rethrow();
 }
 
-void ThreadPool::run_range(int thread) {
-  const int64_t count = threads();
-  const int64_t first = tasks_ * thread / count, last = tasks_ * (thread + 1) / count;
+// Own range first, then those of the others.
+void ThreadPool::take_part(int thread, uint32_t epoch) {
   const InsidePool inside(this);
-  try {
-    for (int64_t i = first; i < last; ++i) (*task_)(i);
-  } catch (...) {
-    ranges_[static_cast<size_t>(thread)].error = std::current_exception();
+  const int count = threads();
+  int64_t done = 0;
+  for (int i = 0; i < count; ++i) done += drain(ranges_[static_cast<size_t>((thread + i) % count)], thread, epoch);
+  if (done == 0) return;
+  const int64_t units = units_;  // before the last unit is handed in: after that the run may be gone
+  if (finished_.fetch_add(done, std::memory_order_acq_rel) + done == units) finished_.notify_one();
+}
+
+int64_t ThreadPool::drain(Range& range, int thread, uint32_t epoch) {
+  int64_t done = 0;
+  uint64_t word = range.word.load(std::memory_order_acquire);
+  while (epoch_of(word) == short_epoch(epoch) && next_of(word) < end_of(word)) {
+    const int64_t next = next_of(word);
+    if (!range.word.compare_exchange_weak(word, pack(epoch_of(word), next + 1, end_of(word)), std::memory_order_acq_rel,
+                                          std::memory_order_acquire))
+      continue;
+    run_unit(next, thread);
+    ++done;
+    word = range.word.load(std::memory_order_acquire);
+  }
+  return done;
+}
+
+void ThreadPool::run_unit(int64_t unit, int thread) {
+  const int64_t last = std::min(tasks_, (unit + 1) * unit_);
+  for (int64_t i = unit * unit_; i < last; ++i) {
+    try {
+      (*task_)(i);
+    } catch (...) {
+      Failure& failure = failures_[static_cast<size_t>(thread)];
+      if (!failure.error || i < failure.task) failure = {i, std::current_exception()};
+    }
   }
 }
 
@@ -122,26 +169,26 @@ void ThreadPool::work(int thread) {
   for (;;) {
     if (!spin([&] { return epoch_.load(std::memory_order_acquire) != seen; }))
       epoch_.wait(seen, std::memory_order_acquire);
-    ++seen;  // every worker takes part in every epoch, so none is ever skipped
-    if (stop_) return;
-    run_range(thread);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    seen = epoch_.load(std::memory_order_acquire);  // runs that ended without this thread are passed over
+    if (stop_.load(std::memory_order_relaxed)) return;
+    take_part(thread, seen);
   }
 }
 
-void ThreadPool::wait_for_workers() {
-  const auto left = [&] { return running_.load(std::memory_order_acquire); };
-  if (spin([&] { return left() == 0; })) return;
-  for (uint32_t n = left(); n != 0; n = left()) running_.wait(n, std::memory_order_acquire);
+void ThreadPool::wait_for(int64_t units) {
+  const auto finished = [&] { return finished_.load(std::memory_order_acquire); };
+  if (spin([&] { return finished() == units; })) return;
+  for (int64_t n = finished(); n != units; n = finished()) finished_.wait(n, std::memory_order_acquire);
 }
 
 void ThreadPool::rethrow() {
-  std::exception_ptr first;
-  for (Range& range : ranges_) {
-    if (range.error && !first) first = range.error;
-    range.error = nullptr;
-  }
-  if (first) std::rethrow_exception(first);
+  Failure* first = nullptr;
+  for (Failure& failure : failures_)
+    if (failure.error && (!first || failure.task < first->task)) first = &failure;
+  if (!first) return;
+  const std::exception_ptr error = first->error;
+  for (Failure& failure : failures_) failure.error = nullptr;
+  std::rethrow_exception(error);
 }
 
 }  // namespace situ

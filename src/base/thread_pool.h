@@ -1,10 +1,12 @@
-// thread_pool.h -- a fixed set of threads that split numbered tasks into contiguous ranges.
+// thread_pool.h -- a fixed set of threads that share out numbered tasks.
 //
-//     task:    0 1 2 3 4 | 5 6 7 8 9        two threads, ten tasks: the caller runs the first range
+//     task:    0 1 2 3 4 | 5 6 7 8 9        two threads, ten tasks: each starts on a range of its own
 //
-// Which thread runs a task never changes what the task computes; tasks that give equal results in any order therefore
-// give equal results on any number of threads. Workers spin for a moment after each run, because the launches of one
-// training step follow each other within microseconds, and sleep after that.
+// A thread that is done with its range helps with the others', and a run is over when all tasks are done, whether or
+// not every thread came in time: a core that is slow, or busy with another program, delays no more than the task it
+// holds. Which thread runs a task never changes what the task computes, so results are the same on any number of
+// threads. Workers spin for a moment after each run, because the launches of one training step follow each other
+// within microseconds, and sleep after that.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,28 +28,37 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(0) .. task(tasks - 1), each once, and returns when all are done. Allocates nothing. If tasks throw, the
-  // rest of their ranges is skipped and the exception of the lowest range is thrown here. One caller at a time; a task
-  // must not call run() of its own pool.
+  // others still run, and the exception of the lowest task is thrown here. One caller at a time; a task must not call
+  // run() of its own pool.
   void run(int64_t tasks, const std::function<void(int64_t)>& task);
 
  private:
-  struct alignas(64) Range {  // a cache line of its own: workers write their error here
+  // What is left of a range, in units of tasks, in one word, so that it is claimed in one step: the run's number, the
+  // next unit, the end. A thread that comes late finds another number and leaves.
+  struct alignas(64) Range {
+    std::atomic<uint64_t> word{0};
+  };
+  struct alignas(64) Failure {
+    int64_t task = 0;
     std::exception_ptr error;
   };
 
   void work(int thread);
-  void run_range(int thread);
-  void wait_for_workers();
+  void take_part(int thread, uint32_t epoch);
+  int64_t drain(Range& range, int thread, uint32_t epoch);
+  void run_unit(int64_t unit, int thread);
+  void wait_for(int64_t units);
   void rethrow();
 
   std::vector<std::thread> workers_;
-  std::vector<Range> ranges_;  // by thread; 0 is the caller
+  std::vector<Range> ranges_;      // by thread; 0 is the caller
+  std::vector<Failure> failures_;  // by thread
+  // The present run; read only by a thread that holds a unit of it.
   const std::function<void(int64_t)>* task_ = nullptr;
-  int64_t tasks_ = 0;
-  bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> epoch_{0};    // grows with each run; publishes task_, tasks_ and stop_
-  alignas(64) std::atomic<uint32_t> running_{0};  // workers that have not finished the present run
-  std::atomic<bool> busy_{false};
+  int64_t tasks_ = 0, unit_ = 1, units_ = 0;
+  alignas(64) std::atomic<uint32_t> epoch_{0};    // grows with each run
+  alignas(64) std::atomic<int64_t> finished_{0};  // units of the present run
+  std::atomic<bool> stop_{false}, busy_{false};
 };
 
 // Cores this process may run on: its affinity mask, not the machine.

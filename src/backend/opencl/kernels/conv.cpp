@@ -8,6 +8,8 @@
 namespace situ::opencl::kernels {
 namespace {
 
+static_assert(device::kZeroRun == 4096 * sizeof(float), "ZERO_RUN of common.clh");
+
 // --- binding --------------------------------------------------------------------------------------------------------
 // Where element k = (r, s, c) of a window lies, counted from its corner.
 TableArg window_offsets(const ir::Ints& w, int64_t pitch) {

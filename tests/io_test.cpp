@@ -351,6 +351,7 @@ TEST(Safetensors, RejectsWrongFields) {
 
 TEST(Safetensors, RejectsSizesThatDoNotFit) {
   expect_rejected("{" + entry("a", "F32", "2", "0,4") + "}", 4, "4 bytes for tensor 'a' but its shape needs 8");
+  expect_rejected("{" + entry("a", "F32", "1", "0,8") + "}", 8, "8 bytes for tensor 'a' but its shape needs 4");
   expect_rejected("{" + entry("a", "U8", "2", "4,2") + "}", 4, "run backwards");
   expect_rejected("{" + entry("a", "F32", "2", "0,8") + "}", 7, "ends before the data of tensor 'a'");
   const std::string big = "4611686018427387904";  // 2^62

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "harness.h"
@@ -77,6 +78,29 @@ TEST(Trainer, AccumulationTakesStepsOfTheSameSize) {
   trainer.fit({});
   EXPECT_GT(trainer.evaluate(data.test).accuracy, 0.6);
 }
+
+// Parameters after training on the first `count` images of a made-up set.
+std::map<std::string, std::vector<float>> trained(int64_t count, int64_t batch, int64_t micro_batches) {
+  const auto data = data::load_dataset(fmt::format("synthetic:8x8x1:4:{}", count));
+  Settings s = tiny_settings();
+  s.batch = batch;
+  s.micro_batches = micro_batches;
+  Trainer trainer(*test::device_under_test("cpu"), data, s);
+  trainer.fit({});
+  std::map<std::string, std::vector<float>> result;
+  for (const ir::State& state : trainer.session().states())
+    if (model::has_role(state, "parameter")) result[state.name] = trainer.session().get(state.name);
+  return result;
+}
+
+void expect_near(const std::map<std::string, std::vector<float>>& a,
+                 const std::map<std::string, std::vector<float>>& b) {
+  for (const auto& [name, values] : a)
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], b.at(name)[i], 2e-6) << name << " " << i;
+}
+
+TEST(Trainer, APartialBatchWeighsWhatItHolds) { expect_near(trained(20, 20, 1), trained(20, 32, 1)); }
+TEST(Trainer, MicroBatchesAddUpToTheBatch) { expect_near(trained(48, 48, 1), trained(48, 16, 3)); }
 
 TEST(Trainer, ALossThatIsNoNumberStopsWithAdvice) {
   const auto data = data::load_dataset("synthetic:8x8x1:4:640");

@@ -110,7 +110,7 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   task_ = &task;
   tasks_ = tasks;
   unit_ = ceil_div(tasks, kMostUnits);
-  units_ = tasks == 0 ? 0 : ceil_div(tasks, unit_);
+  units_ = tasks == 0 ? 0 : static_cast<int32_t>(ceil_div(tasks, unit_));
   finished_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
   const int64_t count = threads();
@@ -130,15 +130,15 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
 void ThreadPool::take_part(int thread, uint32_t epoch) {
   const InsidePool inside(this);
   const int count = threads();
-  int64_t done = 0;
+  int32_t done = 0;
   for (int i = 0; i < count; ++i) done += drain(ranges_[static_cast<size_t>((thread + i) % count)], thread, epoch);
   if (done == 0) return;
-  const int64_t units = units_;  // before the last unit is handed in: after that the run may be gone
+  const int32_t units = units_;  // before the last unit is handed in: after that the run may be gone
   if (finished_.fetch_add(done, std::memory_order_acq_rel) + done == units) finished_.notify_one();
 }
 
-int64_t ThreadPool::drain(Range& range, int thread, uint32_t epoch) {
-  int64_t done = 0;
+int32_t ThreadPool::drain(Range& range, int thread, uint32_t epoch) {
+  int32_t done = 0;
   uint64_t word = range.word.load(std::memory_order_acquire);
   while (epoch_of(word) == short_epoch(epoch) && next_of(word) < end_of(word)) {
     const int64_t next = next_of(word);
@@ -175,10 +175,10 @@ void ThreadPool::work(int thread) {
   }
 }
 
-void ThreadPool::wait_for(int64_t units) {
+void ThreadPool::wait_for(int32_t units) {
   const auto finished = [&] { return finished_.load(std::memory_order_acquire); };
   if (spin([&] { return finished() == units; })) return;
-  for (int64_t n = finished(); n != units; n = finished()) finished_.wait(n, std::memory_order_acquire);
+  for (int32_t n = finished(); n != units; n = finished()) finished_.wait(n, std::memory_order_acquire);
 }
 
 void ThreadPool::rethrow() {

@@ -45,9 +45,9 @@ class ThreadPool {
 
   void work(int thread);
   void take_part(int thread, uint32_t epoch);
-  int64_t drain(Range& range, int thread, uint32_t epoch);
+  int32_t drain(Range& range, int thread, uint32_t epoch);
   void run_unit(int64_t unit, int thread);
-  void wait_for(int64_t units);
+  void wait_for(int32_t units);
   void rethrow();
 
   std::vector<std::thread> workers_;
@@ -55,9 +55,10 @@ class ThreadPool {
   std::vector<Failure> failures_;  // by thread
   // The present run; read only by a thread that holds a unit of it.
   const std::function<void(int64_t)>* task_ = nullptr;
-  int64_t tasks_ = 0, unit_ = 1, units_ = 0;
+  int64_t tasks_ = 0, unit_ = 1;  // a unit is so many tasks
+  int32_t units_ = 0;
   alignas(64) std::atomic<uint32_t> epoch_{0};    // grows with each run
-  alignas(64) std::atomic<int64_t> finished_{0};  // units of the present run
+  alignas(64) std::atomic<int32_t> finished_{0};  // units of the present run
   std::atomic<bool> stop_{false}, busy_{false};
 };
 

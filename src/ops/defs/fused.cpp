@@ -77,6 +77,7 @@ constexpr std::string_view kExamples =
     "f32[1,5] {expr=\"t0 = mul(i0, 0.25)\", shape=[17,5]}; f32[3,1,65], f32[4,1] {expr=\"t0 = sub(i0, i1)\", "
     "shape=[3,4,65]};"
     "f32[8] {expr=\"t0 = add(i0, 1)\", shape=[2,3,8]};"
+    "f32[9] {expr=\"t0 = mul(i0, 3); t1 = add(t0, 0.5); t2 = mul(t1, 7)\", shape=[9]};"
     "f32[5,31] {expr=\"t0 = neg(i0); t1 = exp(t0); t2 = add(t1, 1); t3 = reciprocal(t2); t4 = mul(t3, i0)\", "
     "shape=[5,31]};"
     "f32[2,3,4,8], f32[2,3,4,8], f32[] {expr=\"t0 = sub(i0, i1); t1 = square(t0); t2 = mul(t1, i2)\", shape=[2,3,4,8]};"

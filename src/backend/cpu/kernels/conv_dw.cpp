@@ -59,6 +59,7 @@ void add_row(const ConvDw& d, const TileRows& t, TileTable& table, const float* 
   const auto pixel = [&](int64_t o) { return x + axis.position(o, 0) * d.x_pitch; };
   const auto inside = [&](int64_t o, int64_t s) { return axis.position(o, s) >= 0 && axis.position(o, s) < axis.in; };
   const auto one = [&](int64_t o) {
+    if (std::none_of(t.s, t.s + mr, [&](int64_t s) { return inside(o, s); })) return;
     const float** to = table.add(dy_row + o, 1);
     for (int64_t i = 0; i < mr; ++i) to[i] = inside(o, t.s[i]) ? pixel(o) + t.offset[i] : d.zeros;
   };

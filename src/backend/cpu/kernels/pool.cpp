@@ -37,6 +37,7 @@ struct Pool {
   int64_t images = 0, channels = 0;
   float whole_window = 0;                  // count_pad: the divisor of every window
   bool covered = false;                    // every pixel lies in exactly one window
+  bool twos = false;                       // every window is 2 x 2 pixels inside the image: loops of known length
   std::vector<Span> ys, xs;                // by result: the pixels of its window inside the image
   std::vector<Span> windows_y, windows_x;  // by pixel: the windows that hold it
   Image x, y, dy, dx;
@@ -65,16 +66,22 @@ HWY_INLINE int64_t room_of(const Image& image, const float* row_end, const float
   return image.pitch == channels ? row_end - p : 0;
 }
 
-template <class Join>
+// The length of a span, known to the compiler if TWOS.
+template <bool TWOS>
+HWY_INLINE int64_t count_of(Span span) {
+  return TWOS ? 2 : span.count;
+}
+
+template <bool TWOS, class Join>
 HWY_INLINE Floats over_window(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left,
                               Floats start, const Join& join) {
   Floats v = start;
-  for (int64_t r = 0; r < y.count; ++r, x += row_step)
-    for (int64_t i = 0; i < s.count; ++i) v = join(v, load_up_to(x + i * pitch, left));
+  for (int64_t r = 0; r < count_of<TWOS>(y); ++r, x += row_step)
+    for (int64_t i = 0; i < count_of<TWOS>(s); ++i) v = join(v, load_up_to(x + i * pitch, left));
   return v;
 }
 
-template <bool MAX>
+template <bool MAX, bool TWOS>
 void forward_row(const Pool& p, int64_t task) {
   const int64_t n = task / p.y.h, o_y = task % p.y.h, row_step = p.x.w * p.x.pitch;
   const Span y = p.ys[static_cast<size_t>(o_y)];
@@ -88,17 +95,19 @@ void forward_row(const Pool& p, int64_t task) {
       const int64_t left = p.channels - c;
       Floats v;
       if constexpr (MAX)
-        v = over_window(from, row_step, p.x.pitch, y, x, left, fill(-std::numeric_limits<float>::infinity()),
-                        [](Floats a, Floats b) HWY_ATTR { return hn::Max(a, b); });
+        v = over_window<TWOS>(from, row_step, p.x.pitch, y, x, left, fill(-std::numeric_limits<float>::infinity()),
+                              [](Floats a, Floats b) HWY_ATTR { return hn::Max(a, b); });
       else
-        v = hn::Mul(scale, over_window(from, row_step, p.x.pitch, y, x, left, zeros(),
-                                       [](Floats a, Floats b) HWY_ATTR { return hn::Add(a, b); }));
+        v = hn::Mul(scale, over_window<TWOS>(from, row_step, p.x.pitch, y, x, left, zeros(),
+                                             [](Floats a, Floats b) HWY_ATTR { return hn::Add(a, b); }));
       store_ahead(v, to + c, left, room_of(p.y, end, to + c, p.channels));
     }
   }
 }
-void max_row(const Pool& p, int64_t task) { forward_row<true>(p, task); }
-void avg_row(const Pool& p, int64_t task) { forward_row<false>(p, task); }
+void max_row(const Pool& p, int64_t task) {
+  p.twos ? forward_row<true, true>(p, task) : forward_row<true, false>(p, task);
+}
+void avg_row(const Pool& p, int64_t task) { forward_row<false, false>(p, task); }
 
 void avg_grad_row(const Pool& p, int64_t task) {
   const int64_t n = task / p.dx.h, i_y = task % p.dx.h;
@@ -118,11 +127,12 @@ void avg_grad_row(const Pool& p, int64_t task) {
 }
 
 // The number of the pixel that holds the first maximum of a window, counted in reading order, for each channel.
+template <bool TWOS>
 HWY_INLINE Floats first_maximum(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left) {
   Floats best = load_up_to(x, left), where = zeros();
   float number = 0;
-  for (int64_t r = 0; r < y.count; ++r, x += row_step)
-    for (int64_t i = 0; i < s.count; ++i, number += 1) {
+  for (int64_t r = 0; r < count_of<TWOS>(y); ++r, x += row_step)
+    for (int64_t i = 0; i < count_of<TWOS>(s); ++i, number += 1) {
       const Floats v = load_up_to(x + i * pitch, left);
       const auto better = hn::Gt(v, best);
       best = hn::IfThenElse(better, v, best);
@@ -137,7 +147,8 @@ void clear_pixels(const Image& image, int64_t n, int64_t first, int64_t last, in
 }
 
 // Windows that do not overlap: a task owns the input rows from one window's first to the next one's.
-void max_grad_row(const Pool& p, int64_t task) {
+template <bool TWOS>
+void max_grad_windows(const Pool& p, int64_t task) {
   const int64_t n = task / p.dy.h, o_y = task % p.dy.h;
   const Span y = p.ys[static_cast<size_t>(o_y)];
   if (!p.covered) {
@@ -153,17 +164,21 @@ void max_grad_row(const Pool& p, int64_t task) {
     const Span s = p.xs[static_cast<size_t>(o_x)];
     for (int64_t c = 0; c < p.channels; c += lanes()) {
       const int64_t left = p.channels - c;
-      const Floats where = first_maximum(x + s.first * p.x.pitch + c, x_step, p.x.pitch, y, s, left);
+      const Floats where = first_maximum<TWOS>(x + s.first * p.x.pitch + c, x_step, p.x.pitch, y, s, left);
       const Floats v = load_up_to(dy + c, left);
       float number = 0;
-      for (int64_t r = 0; r < y.count; ++r)
-        for (int64_t i = 0; i < s.count; ++i, number += 1) {
+      for (int64_t r = 0; r < count_of<TWOS>(y); ++r)
+        for (int64_t i = 0; i < count_of<TWOS>(s); ++i, number += 1) {
           float* to = dx + r * dx_step + (s.first + i) * p.dx.pitch + c;
           const int64_t room = ahead ? room_of(p.dx, dx + (r + 1) * dx_step, to, p.channels) : 0;
           store_ahead(hn::IfThenElseZero(hn::Eq(where, fill(number)), v), to, left, room);
         }
     }
   }
+}
+
+void max_grad_row(const Pool& p, int64_t task) {
+  p.twos ? max_grad_windows<true>(p, task) : max_grad_windows<false>(p, task);
 }
 
 // Overlapping windows: a task owns kPlaneChannels channels of one image.
@@ -178,7 +193,7 @@ void max_grad_plane(const Pool& p, int64_t task) {
         const Span y = p.ys[static_cast<size_t>(o_y)], s = p.xs[static_cast<size_t>(o_x)];
         const int64_t left = c0 + count - c;
         const float* x = p.x.row(n, y.first) + s.first * p.x.pitch + c;
-        const Floats where = first_maximum(x, x_step, p.x.pitch, y, s, left);
+        const Floats where = first_maximum<false>(x, x_step, p.x.pitch, y, s, left);
         const Floats v = load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left);
         float* dx = p.dx.row(n, y.first) + s.first * p.dx.pitch + c;
         float number = 0;
@@ -225,6 +240,10 @@ std::vector<Span> windows_of(const ops::WindowAxis& axis) {
   return windows;
 }
 
+bool all_twos(const std::vector<Span>& spans) {
+  return std::all_of(spans.begin(), spans.end(), [](Span span) { return span.count == 2; });
+}
+
 // `large`: the operand that is pooled, or its gradient.
 std::shared_ptr<Pool> make_pool(const Call& call, const Operand& large) {
   auto p = std::make_shared<Pool>();
@@ -234,6 +253,7 @@ std::shared_ptr<Pool> make_pool(const Call& call, const Operand& large) {
   if (call.attrs.flag("count_pad")) p->whole_window = static_cast<float>(p->window.y.kernel * p->window.x.kernel);
   p->ys = spans_of(p->window.y);
   p->xs = spans_of(p->window.x);
+  p->twos = all_twos(p->ys) && all_twos(p->xs);
   return p;
 }
 

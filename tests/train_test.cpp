@@ -102,6 +102,8 @@ void expect_near(const std::map<std::string, std::vector<float>>& a,
 TEST(Trainer, APartialBatchWeighsWhatItHolds) { expect_near(trained(20, 20, 1), trained(20, 32, 1)); }
 TEST(Trainer, MicroBatchesAddUpToTheBatch) { expect_near(trained(48, 48, 1), trained(48, 16, 3)); }
 
+TEST(Trainer, AStepWithFewerMicroBatchesIsAppliedToo) { expect_near(trained(20, 16, 1), trained(20, 8, 2)); }
+
 TEST(Trainer, ALossThatIsNoNumberStopsWithAdvice) {
   const auto data = data::load_dataset("synthetic:8x8x1:4:640");
   Settings s = tiny_settings();

@@ -265,8 +265,8 @@ TEST(Threads, DoNotChangeResults) {
 }
 
 TEST(Session, MistakesAreExplained) {
-  device::Device& device = *device_under_test("ref");
-  Fixture f(device, "mlp:4-3", {"infer"});
+  const auto device = step::open_device("ref");
+  Fixture f(*device, "mlp:4-3", {"infer"});
   EXPECT_THROW(f.session.set("nothing", std::vector<float>(3)), Error);
   EXPECT_THROW(f.session.set("fc1.bias", std::vector<float>(4)), Error);
   EXPECT_THROW(f.session.program("train"), Error);

@@ -40,7 +40,9 @@ std::vector<Key> cpu_keys() {
           {"gemm.split_k", {16, 64, 256}},
           {"conv.pixels", {24, 48, 192}},
           {"conv_dw.slab_bytes", {1024, 16384, 131072}},
-          {"conv_dw.splits", {1, 3, 16}}};
+          {"conv_dw.splits", {1, 3, 16}},
+          {"conv.planar_results", {0, 8, 40}},
+          {"conv_dw.small", {0, 32, 200}}};
 }
 
 uint64_t seed() {

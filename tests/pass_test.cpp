@@ -56,12 +56,31 @@ TEST(ConstantFolding, AnIdentityThatBroadcastsStays) {
   EXPECT_EQ(after(constant_folding, text), text);
 }
 
+TEST(ConstantFolding, ZeroIsNoIdentityOfASubtrahend) {
+  const std::string text =
+      kX + "%1 = const {value=0x0p+0} : f32[]\n%2 = sub(%1, %0) : f32[4,3]\noutput(%2) {name=\"y\"}\n";
+  EXPECT_EQ(after(constant_folding, text), text);
+}
+
 TEST(TransposeFolding, BecomesAFlagOfMatmul) {
   EXPECT_EQ(
       after(
           transpose_folding,
           kX + "%1 = transpose(%0) {perm=[1,0]} : f32[3,4]\n%2 = matmul(%1, %0) : f32[3,3]\noutput(%2) {name=\"y\"}\n"),
       kX + "%1 = matmul(%0, %0) {ta=1} : f32[3,3]\noutput(%1) {name=\"y\"}\n");
+}
+
+TEST(TransposeFolding, ClearsAFlagThatIsSet) {
+  EXPECT_EQ(after(transpose_folding, kX + "%1 = transpose(%0) {perm=[1,0]} : f32[3,4]\n%2 = matmul(%1, %0) {ta=1, "
+                                          "tb=1} : f32[4,4]\noutput(%2) {name=\"y\"}\n"),
+            kX + "%1 = matmul(%0, %0) {ta=0, tb=1} : f32[4,4]\noutput(%1) {name=\"y\"}\n");
+}
+
+TEST(TransposeFolding, TransposesOfThreeAxesCompose) {
+  const std::string head = "%0 = input {name=\"x\"} : f32[2,3,4]\n";
+  EXPECT_EQ(after(transpose_folding, head + "%1 = transpose(%0) {perm=[1,2,0]} : f32[3,4,2]\n%2 = transpose(%1) "
+                                            "{perm=[0,2,1]} : f32[3,2,4]\noutput(%2) {name=\"y\"}\n"),
+            head + "%1 = transpose(%0) {perm=[1,0,2]} : f32[3,2,4]\noutput(%1) {name=\"y\"}\n");
 }
 
 TEST(TransposeFolding, TwiceIsNothingAndReshapesMerge) {
@@ -95,6 +114,23 @@ TEST(EpilogueFusion, TheBackwardMaskMovesIn) {
                 "f32[4,2]\noutput(%3) {name=\"y\"}\n");
 }
 
+TEST(EpilogueFusion, AMaskThatBroadcastsStays) {
+  const std::string text = kMatmul +
+                           "%3 = matmul(%0, %1) : f32[4,2]\n%4 = relu_mask(%3, %2) : f32[4,2]\noutput(%4) "
+                           "{name=\"y\"}\n";
+  EXPECT_EQ(after(epilogue_fusion, text), text);
+}
+
+TEST(EpilogueFusion, HoldsFourStepsAndNoMore) {
+  std::string text = kMatmul + "%3 = matmul(%0, %1) : f32[4,2]\n%4 = bias(%3, %2) : f32[4,2]\n";
+  for (int i = 5; i < 10; ++i)
+    text += "%" + std::to_string(i) + (i % 2 ? " = relu(%" : " = relu6(%") + std::to_string(i - 1) + ") : f32[4,2]\n";
+  EXPECT_EQ(after(epilogue_fusion, text + "output(%9) {name=\"y\"}\n"),
+            kMatmul +
+                "%3 = matmul(%0, %1, %2) {epilogue=\"bias+relu+relu6+relu\"} : f32[4,2]\n%4 = relu6(%3) : "
+                "f32[4,2]\n%5 = relu(%4) : f32[4,2]\noutput(%5) {name=\"y\"}\n");
+}
+
 TEST(PointwiseFusion, AChainBecomesOneNodeWithLiterals) {
   const std::string text =
       after(pointwise_fusion, kX + "%1 = const {value=0x1p+1} : f32[]\n%2 = mul(%0, %1) : f32[4,3]\n%3 = relu(%2) : "
@@ -116,17 +152,42 @@ TEST(PointwiseFusion, SmallerOperandsAreNotRecomputed) {
   EXPECT_NE(text.find("exp(%1)"), std::string::npos) << text;
 }
 
+const std::string kUpdates =
+    "state a : f32[2]\nstate b : f32[3]\n%0 = control {name=\"lr\"} : f32[]\n%1 = read {state=\"a\"} : f32[2]\n%2 = "
+    "read {state=\"b\"} : f32[3]\n%3 = input {name=\"ga\"} : f32[2]\n%4 = input {name=\"gb\"} : f32[3]\n";
+
 TEST(UpdateGrouping, OneNodePerSettings) {
-  const std::string head =
-      "state a : f32[2]\nstate b : f32[3]\n%0 = control {name=\"lr\"} : f32[]\n%1 = read {state=\"a\"} : f32[2]\n%2 = "
-      "read {state=\"b\"} : f32[3]\n"
-      "%3 = input {name=\"ga\"} : f32[2]\n%4 = input {name=\"gb\"} : f32[3]\n";
   const std::string text = after(
-      update_grouping, head +
+      update_grouping, kUpdates +
                            "%5 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\nwrite(%5) {state=\"a\"}\n"
                            "%6 = sgd(%0, %2, %4) {decay=0x0p+0, momentum=0x0p+0} : f32[3]\nwrite(%6) {state=\"b\"}\n");
   EXPECT_NE(text.find("sgd(%0, %1, %3, %2, %4)"), std::string::npos) << text;
   EXPECT_NE(text.find("write(%6) {state=\"b\"}"), std::string::npos) << text;
+}
+
+TEST(UpdateGrouping, OtherSettingsStayApart) {
+  const std::string text = kUpdates +
+                           "%5 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\n"
+                           "%6 = sgd(%0, %2, %4) {decay=0x1p-4, momentum=0x0p+0} : f32[3]\n"
+                           "write(%5) {state=\"a\"}\nwrite(%6) {state=\"b\"}\n";
+  EXPECT_EQ(after(update_grouping, text), text);
+}
+
+TEST(UpdateGrouping, OtherRatesStayApart) {
+  const std::string text = kUpdates +
+                           "%5 = add(%0, %0) : f32[]\n%6 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\n"
+                           "%7 = sgd(%5, %2, %4) {decay=0x0p+0, momentum=0x0p+0} : f32[3]\n"
+                           "write(%6) {state=\"a\"}\nwrite(%7) {state=\"b\"}\n";
+  EXPECT_EQ(after(update_grouping, text), text);
+}
+
+// Were it moved to the last member's place, its reader would stand in front of it.
+TEST(UpdateGrouping, AnUpdateThatIsReadKeepsItsPlace) {
+  const std::string text = kUpdates +
+                           "%5 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\n%6 = relu(%5) : f32[2]\n"
+                           "%7 = sgd(%0, %2, %4) {decay=0x0p+0, momentum=0x0p+0} : f32[3]\n"
+                           "output(%6) {name=\"y\"}\nwrite(%5) {state=\"a\"}\nwrite(%7) {state=\"b\"}\n";
+  EXPECT_EQ(after(update_grouping, text), text);
 }
 
 // What the passes do must not change what is computed: a little of everything, on the oracle.

@@ -100,12 +100,12 @@ Plan place(const ir::Graph& graph, const device::Target& target, Residents& resi
     if (ir::is_source(node.op)) base[node.outputs[0]] = residents.of(graph, node);
     if (node.op == "write") base[storage[at(node.inputs[0])]] = residents.of_state(graph, node.attrs.text("state"));
   }
-  std::vector<Item> todo;
+  std::vector<Item> unplaced;
   for (auto& [root, item] : items)
-    if (!base.count(root)) todo.push_back(item);
-  std::stable_sort(todo.begin(), todo.end(), [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
+    if (!base.count(root)) unplaced.push_back(item);
+  std::stable_sort(unplaced.begin(), unplaced.end(), [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
   std::vector<Item> placed;
-  for (Item& item : todo) {
+  for (Item& item : unplaced) {
     place_item(item, placed, plan.arena_slabs, target);
     base[item.root] = {residents.first_arena_slab() + item.slab, item.offset, 0};
   }

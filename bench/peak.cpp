@@ -51,8 +51,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace situ::bench {
+namespace {
+
 HWY_EXPORT(fma_chains);
 HWY_EXPORT(triad);
+
+double chains(int64_t rounds, float* sink) { return HWY_DYNAMIC_DISPATCH(fma_chains)(rounds, sink); }
+
+void add_scaled(const float* a, const float* b, float* c, int64_t n) { HWY_DYNAMIC_DISPATCH(triad)(a, b, c, n); }
 
 double best_rate(ThreadPool& pool, int threads, double work, const std::function<void(int64_t)>& task) {
   double best = 0;
@@ -63,31 +69,36 @@ double best_rate(ThreadPool& pool, int threads, double work, const std::function
   }
   return best;
 }
+
+// GFLOP/s of FMA from registers.
+double fma_peak(ThreadPool& pool, int threads) {
+  constexpr int64_t kRounds = 4'000'000;
+  std::vector<float> sinks(static_cast<size_t>(threads) * 16);
+  const double flops = chains(1, sinks.data()) * kRounds * threads;
+  return 1e-9 *
+         best_rate(pool, threads, flops, [&](int64_t t) { chains(kRounds, &sinks[static_cast<size_t>(t) * 16]); });
+}
+
+// GB/s of c = 3 a + b from memory.
+double triad_bandwidth(ThreadPool& pool, int threads) {
+  constexpr int64_t kElements = 8 << 20;
+  std::vector<float> a(kElements, 1), b(kElements, 2), c(kElements, 0);
+  return 1e-9 * best_rate(pool, threads, 12.0 * kElements, [&](int64_t t) {
+           const int64_t part = kElements / threads, at = t * part;
+           add_scaled(a.data() + at, b.data() + at, c.data() + at, part);
+         });
+}
+
+}  // namespace
 }  // namespace situ::bench
 
 int main() {
-  using namespace situ;
-  constexpr int64_t kRounds = 4'000'000, kElements = 8 << 20;
-  ThreadPool pool(0);
+  situ::ThreadPool pool(0);
   const int threads = pool.threads();
-  std::vector<float> sinks(static_cast<size_t>(threads) * 16);
-  std::vector<float> a(kElements, 1), b(kElements, 2), c(kElements, 0);
-  const double flops = 20.0 * kRounds;
-  double lanes = bench::HWY_DYNAMIC_DISPATCH(fma_chains)(1, sinks.data()) / 20;
-  auto fma = [&](int64_t t) { bench::HWY_DYNAMIC_DISPATCH(fma_chains)(kRounds, &sinks[static_cast<size_t>(t) * 16]); };
-  auto triad_of = [&](int64_t parts) {
-    return [&, parts](int64_t t) {
-      const int64_t part = kElements / parts, at = t * part;
-      bench::HWY_DYNAMIC_DISPATCH(triad)(a.data() + at, b.data() + at, c.data() + at, part);
-    };
-  };
-  const double one = bench::best_rate(pool, 1, flops * lanes, fma);
-  const double all = bench::best_rate(pool, threads, flops * lanes * threads, fma);
-  const double traffic = 12.0 * kElements;
   std::printf(
       "{\"threads\": %d, \"fma_gflops_1\": %.1f, \"fma_gflops\": %.1f, \"triad_gbs_1\": %.1f, \"triad_gbs\": %.1f}\n",
-      threads, one * 1e-9, all * 1e-9, bench::best_rate(pool, 1, traffic, triad_of(1)) * 1e-9,
-      bench::best_rate(pool, threads, traffic, triad_of(threads)) * 1e-9);
+      threads, situ::bench::fma_peak(pool, 1), situ::bench::fma_peak(pool, threads),
+      situ::bench::triad_bandwidth(pool, 1), situ::bench::triad_bandwidth(pool, threads));
   return 0;
 }
 #endif

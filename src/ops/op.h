@@ -67,6 +67,8 @@ struct OpDef {
   void (*magnitude)(const RefCall&) = nullptr;  // a bound of the sum of absolute terms behind each result; sees the
                                                 // signed inputs. null: the reference on |inputs|. Tolerances are
                                                 // c * eps * this; call it through run_magnitude (magnitude.h).
+  Values (*expand)(Graph&, const Values& inputs, const Attrs&) = nullptr;  // its results made of simpler ops, for
+                                                                           // devices without a kernel of this name
   std::vector<Alias> (*aliases)(const OpView&) = nullptr;  // outputs that may overwrite an input of the same type
   std::string_view examples;                               // "f32[4,10], i32[4]<10 {axis=1}; ..." -- see examples.h
   bool view = false;   // only renames memory: costs no launch where the layout allows

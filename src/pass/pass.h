@@ -4,16 +4,18 @@
 #pragma once
 #include <vector>
 
+#include "device/device.h"
 #include "ir/graph.h"
 
 namespace situ::pass {
 
-ir::Graph common_subexpressions(const ir::Graph& graph);  // computes equal nodes once
-ir::Graph constant_folding(const ir::Graph& graph);       // splats, and x*1, x+0, x/1, x-0
-ir::Graph transpose_folding(const ir::Graph& graph);      // into matmul's flags; reshape of reshape; no-ops
-ir::Graph epilogue_fusion(const ir::Graph& graph);        // bias, activation, residual, backward mask into matmul, conv
-ir::Graph pointwise_fusion(const ir::Graph& graph);       // chains and trees of pointwise ops into one `fused` node
-ir::Graph update_grouping(const ir::Graph& graph);        // one update node for all parameters that share its settings
+ir::Graph expansion(const ir::Graph& graph, const device::Device& device);  // ops without a kernel into their parts
+ir::Graph common_subexpressions(const ir::Graph& graph);                    // computes equal nodes once
+ir::Graph constant_folding(const ir::Graph& graph);                         // splats, and x*1, x+0, x/1, x-0
+ir::Graph transpose_folding(const ir::Graph& graph);  // into matmul's flags; reshape of reshape; no-ops
+ir::Graph epilogue_fusion(const ir::Graph& graph);    // bias, activation, residual, backward mask into matmul, conv
+ir::Graph pointwise_fusion(const ir::Graph& graph);   // chains and trees of pointwise ops into one `fused` node
+ir::Graph update_grouping(const ir::Graph& graph);    // one update node for all parameters that share its settings
 
 struct Options {
   bool fuse = true;  // false: the unfused graph, one node per op, as the naive residency runs it

@@ -1,8 +1,8 @@
 // compile.cpp -- the stages, in order:
 //
-//   passes -> lower -> hoist   per program: the graph rewritten, ops as launches, steady parts moved to `prepare`
-//   memory map                 for all programs together: batch, control block, constants, states
-//   views -> settle -> order -> in_place -> place -> check -> launches     per program again
+//   expansion -> passes -> lower -> hoist   per program: the graph rewritten, ops as launches, steady parts moved to
+//   `prepare` memory map                 for all programs together: batch, control block, constants, states views ->
+//   settle -> order -> in_place -> place -> check -> launches     per program again
 #include "step/compile.h"
 
 #include "base/error.h"
@@ -36,7 +36,7 @@ class Compiler {
   }
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
-    ir::Graph graph = stage("model", written);
+    ir::Graph graph = stage("expansion", pass::expansion(stage("model", written), device_));
     for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
     graph = stage("lower", plan::lower(graph, device_));
     if (!options_.hoist) return graph;

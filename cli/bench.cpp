@@ -52,7 +52,7 @@ void run(const Options& o) {
 void add_bench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("bench", "measure one training step of a model");
-  verb->add_option("model", o->model, "lenet5, or mlp:WIDTH-..-WIDTH")->required();
+  verb->add_option("model", o->model, model::spec_help())->required();
   o->device.add_to(*verb);
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();

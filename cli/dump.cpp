@@ -15,7 +15,7 @@ void add_dump(CLI::App& app) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("dump", "print a program after a stage of the compiler");
-  verb->add_option("model", o->model, "lenet5, or mlp:WIDTH-..-WIDTH")->required();
+  verb->add_option("model", o->model, model::spec_help())->required();
   verb->add_option(
           "--after", o->after,
           "model, a pass (dead_code, .., update_grouping), lower, hoist, views, settle, order, in_place or place")

@@ -1,4 +1,4 @@
-// eval.cpp -- `situ eval WEIGHTS`: accuracy over exactly the images of a data set, on any device.
+// eval.cpp -- `situ eval WEIGHTS`: accuracy over exactly the samples of a data set, on any device.
 #include "base/error.h"
 #include "cli/verbs.h"
 #include "data/dataset.h"
@@ -23,10 +23,12 @@ void add_eval(CLI::App& app) {
     train::Evaluator evaluator(*device, o->weights, o->batch);
     const std::string spec = o->data.empty() ? evaluator.info().data : o->data;
     if (spec.empty()) fail("the weights do not say what they were trained on: name a data set with --data");
-    const train::Score score = evaluator.evaluate(data::load_dataset(spec).test);
+    data::Dataset test = data::load_dataset(spec).test;
+    if (!test.text.empty()) test.set_length(evaluator.model().input.shape[0]);
+    const train::Score score = evaluator.evaluate(test);
     print_notes(*device);
-    fmt::print("test loss {:.4f}  test accuracy {:.2f}% over {} images  {}\n", score.loss, 100 * score.accuracy,
-               score.images, device->target().name);
+    fmt::print("test loss {:.4f}  test accuracy {:.2f}% over {} samples  {}\n", score.loss, 100 * score.accuracy,
+               score.count, device->target().name);
   });
 }
 

@@ -1,12 +1,15 @@
 // train.cpp -- `situ train MODEL`: epochs with a live line, then weights, their description and the ledger on disk.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/names.h"
 #include "cli/verbs.h"
 #include "data/dataset.h"
+#include "model/model_file.h"
 #include "prof/report.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -18,6 +21,8 @@ struct Options {
   train::Settings settings;
   DeviceChoice device;
   std::string data = "fashion-mnist", out, optimizer = "sgd", schedule = "cosine", residency = "resident";
+  std::string from, lora_targets;
+  std::vector<std::string> new_classes;
   double warmup_epochs = 0;
 };
 
@@ -50,31 +55,64 @@ class Line {
   double printed_ = 0;
 };
 
+// Weights to begin with, and the names of the classes they tell apart, the new ones added.
+std::vector<std::string> start_from(train::Trainer& trainer, const Options& o, const data::Dataset& data) {
+  std::vector<std::string> names = data.class_names;
+  if (o.from.empty()) return names;
+  const train::WeightsInfo info = train::load_info(o.from);
+  if (!o.new_classes.empty()) {
+    names = info.class_names;
+    for (int c = static_cast<int>(names.size()); c < info.classes; ++c) names.push_back(fmt::format("class {}", c));
+    names.insert(names.end(), o.new_classes.begin(), o.new_classes.end());
+  }
+  train::load_weights(trainer.session(), o.from, /*grow=*/!o.new_classes.empty());
+  return names;
+}
+
 void run(Options& o) {
   o.settings.optimizer.kind = model::parse_optimizer(o.optimizer);
   o.settings.schedule.kind = train::parse_schedule(o.schedule);
   o.settings.residency = step::parse_residency(o.residency);
+  o.settings.lora.targets = split_list(o.lora_targets, ',');
+  if (!o.new_classes.empty() && o.from.empty())
+    fail("--add-class grows the head of trained weights: name them with --from");
   if (o.out.empty()) o.out = "runs/" + o.settings.model.substr(0, o.settings.model.find(':'));
   make_folders(o.out);
-  const data::DatasetPair data = data::load_dataset(o.data);
+  data::DatasetPair data = data::load_dataset(o.data);
+  if (!o.from.empty())
+    data.train.classes =
+        std::max(data.train.classes, train::load_info(o.from).classes + static_cast<int>(o.new_classes.size()));
   o.settings.schedule.warmup = static_cast<int64_t>(
       o.warmup_epochs * static_cast<double>(ceil_div(data.train.count, o.settings.batch * o.settings.micro_batches)));
   const auto device = o.device.open();
   train::Trainer trainer(*device, data, o.settings);
   print_notes(*device);
+  const std::vector<std::string> class_names = start_from(trainer, o, data.train);
   Line line(device->target().name);
   trainer.fit([&](const train::Progress& p) { line(p); });
 
   const train::Score score = trainer.evaluate(data.test);
-  train::WeightsInfo info{o.settings.model,  o.data,          data.train.classes, trainer.normalisation(),
-                          o.settings.epochs, o.settings.seed, score.accuracy,     device->target().name};
+  train::WeightsInfo info{.model = o.settings.model,
+                          .data = o.data,
+                          .architecture = model::print_model(trainer.model()),
+                          .classes = trainer.model().classes,
+                          .class_names = class_names,
+                          .normalisation = trainer.normalisation(),
+                          .epochs = o.settings.epochs,
+                          .seed = o.settings.seed,
+                          .test_accuracy = score.accuracy,
+                          .device = device->target().name};
   const std::string weights = o.out + "/model.safetensors";
   train::save_weights(trainer.session(), weights, info);
   prof::Measured measured = prof::measure(trainer.session(), trainer.step_program(), {.seconds = 0.5});
   measured.model = o.settings.model;
   measured.residency = o.residency;
   write_file_atomic(o.out + "/ledger.json", prof::to_json(measured) + "\n");
-  fmt::print("test accuracy {:.2f}% over {} images; weights in {}\n", 100 * score.accuracy, score.images, weights);
+  if (data.test.text.empty())
+    fmt::print("test accuracy {:.2f}% over {} samples; weights in {}\n", 100 * score.accuracy, score.count, weights);
+  else
+    fmt::print("test loss {:.4f} nats, perplexity {:.2f}, over {} bytes; weights in {}\n", score.loss,
+               std::exp(score.loss), score.count, weights);
 }
 
 }  // namespace
@@ -83,9 +121,10 @@ void add_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "train a model on a data set, write its weights");
   train::Settings& s = o->settings;
-  verb->add_option("model", s.model, "lenet5, or mlp:WIDTH-..-WIDTH such as mlp:784-256-128-16")->required();
-  verb->add_option("--data", o->data,
-                   "fashion-mnist, a folder of idx or CIFAR-10 files, or synthetic:HxWxC:CLASSES:COUNT")
+  verb->add_option("model", s.model, model::spec_help())->required();
+  verb->add_option(
+          "--data", o->data,
+          "fashion-mnist, a folder of idx, CIFAR-10 or .ts files, a .txt file, or synthetic:HxWxC:CLASSES:COUNT")
       ->capture_default_str();
   o->device.add_to(*verb);
   verb->add_option("--epochs", s.epochs)->capture_default_str()->check(CLI::Range(1, 1000000));
@@ -102,6 +141,14 @@ void add_train(CLI::App& app) {
   verb->add_option("--momentum", s.optimizer.momentum)->capture_default_str()->check(CLI::Range(0.0, 1.0));
   verb->add_flag("--nesterov", s.optimizer.nesterov);
   verb->add_option("--weight-decay", s.optimizer.decay)->capture_default_str()->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--train", s.train, "what is trained: all, last, bias or patterns such as 'layer4.*,fc.*'")
+      ->capture_default_str();
+  verb->add_option("--lora", s.lora.rank, "train low-rank matrices of this rank beside linear and 1x1 conv layers")
+      ->check(CLI::Range(0, 4096));
+  verb->add_option("--lora-alpha", s.lora.alpha, "their weight, divided by the rank")->capture_default_str();
+  verb->add_option("--lora-targets", o->lora_targets, "patterns of layer names; default: every such layer");
+  verb->add_option("--from", o->from, "begin with these weights (model.safetensors)");
+  verb->add_option("--add-class", o->new_classes, "with --from: the head gets this class too, and keeps the others");
   verb->add_option("--seed", s.seed)->capture_default_str();
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--out", o->out, "folder for weights and ledger; default runs/MODEL");

@@ -15,6 +15,7 @@ void add_devices(CLI::App& app);
 void add_dump(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_ledger(CLI::App& app);
+void add_model(CLI::App& app);
 
 // Options that several verbs share.
 struct DeviceChoice {

@@ -69,13 +69,13 @@ TEST(Command, TrainsAndEvaluatesOnAnyDevice) {
   const std::string out = folder("tiny");
   const Result trained = situ(kTiny + "--device cpu --out " + out);
   ASSERT_EQ(trained.code, 0) << trained.text;
-  EXPECT_NE(trained.text.find("over 160 images"), std::string::npos) << trained.text;
+  EXPECT_NE(trained.text.find("over 160 samples"), std::string::npos) << trained.text;
   const std::string accuracy = trained.text.substr(trained.text.find("test accuracy "), 20);
   for (const char* device : {"cpu", "ref"}) {
     const Result evaluated = situ("eval " + out + "/model.safetensors --batch 7 --device " + device);
     EXPECT_EQ(evaluated.code, 0) << evaluated.text;
     EXPECT_NE(evaluated.text.find(accuracy), std::string::npos) << evaluated.text << accuracy;
-    EXPECT_NE(evaluated.text.find("over 160 images"), std::string::npos) << evaluated.text;
+    EXPECT_NE(evaluated.text.find("over 160 samples"), std::string::npos) << evaluated.text;
   }
   const Result ledger = situ("ledger " + out + " --launches");
   EXPECT_EQ(ledger.code, 0) << ledger.text;

@@ -205,12 +205,13 @@ TEST(DatasetFolder, WhatDoesNotBelongTogether) {
                     "has the label 10 at index 2, outside 0 to 9");
   expect_bad_folder({}, {.label_bytes = std::string("\0\1\1\3\4\xFF", 6)}, "has the label 255 at index 5");
   expect_bad_folder({}, {.height = 5}, "training images of 4x3 and test images of 5x3");
-  expect_bad_folder({.images = 0, .labels = 0, .label_bytes = ""}, {}, "holds no images");
+  expect_bad_folder({.images = 0, .labels = 0, .label_bytes = ""}, {}, "holds no samples");
 }
 
 TEST(DatasetFolder, WrongRanksAndMissingFiles) {
   const TemporaryFolder folder;
-  expect_error([&] { load_dataset(folder.path()); }, "holds neither train-images-idx3-ubyte[.gz] nor data_batch_1.bin");
+  expect_error([&] { load_dataset(folder.path()); },
+               "holds neither train-images-idx3-ubyte[.gz], data_batch_1.bin nor NAME_TRAIN.ts");
   write_half(folder, "train", {}, false);
   expect_error([&] { load_dataset(folder.path()); }, "holds neither t10k-images-idx3-ubyte nor");
   write_bytes(folder.file("train-images-idx3-ubyte"), idx({6}, "123456"));
@@ -497,7 +498,7 @@ TEST(Batches, BadArguments) {
   expect_error([&] { Batches(data, 0, identity()); }, "a batch of 0 images is impossible");
   expect_error([&] { Batches(data, -5, identity()); }, "impossible");
   expect_error([&] { Batches(none, 1, identity()); }, "0 images");
-  expect_error([&] { Batches(data, 1, identity(3)); }, "3 means and 3 deviations but the images 1 channels");
+  expect_error([&] { Batches(data, 1, identity(3)); }, "3 means and 3 deviations but the data 1 channels");
   expect_error([&] { Batches(data, 1, {{0}, {0}}); }, "deviation positive");
   expect_error([&] { Batches(data, 1, {{NAN}, {1}}); }, "must be finite");
 }

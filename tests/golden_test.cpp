@@ -66,7 +66,7 @@ std::string launch_lists(const std::string& model_name) {
 }
 
 TEST(Golden, LaunchListsOfTheModels) {
-  for (const std::string& model : model::model_names()) {
+  for (const std::string model : {"lenet5", "mlp:784-256-128-16"}) {
     const std::string name = model.substr(0, model.find(':')) + ".step";
     const auto path = std::filesystem::path(SITU_SOURCE_DIR) / "tests" / "golden" / name;
     const std::string text = launch_lists(model);

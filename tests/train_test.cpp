@@ -51,7 +51,7 @@ Settings tiny_settings() {
 }
 
 TEST(Trainer, LearnsMadeUpDataAndCountsEveryImageOnce) {
-  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  auto data = data::load_dataset("synthetic:8x8x1:4:640");
   Trainer trainer(*test::device_under_test("cpu"), data, tiny_settings());
   std::vector<Progress> epochs;
   trainer.fit([&](const Progress& p) {
@@ -60,17 +60,17 @@ TEST(Trainer, LearnsMadeUpDataAndCountsEveryImageOnce) {
   ASSERT_EQ(epochs.size(), 3u);
   EXPECT_LT(epochs[2].loss, epochs[0].loss);
   EXPECT_GT(epochs[2].test_accuracy, 0.6);
-  EXPECT_EQ(trainer.evaluate(data.test).images, 160);
+  EXPECT_EQ(trainer.evaluate(data.test).count, 160);
   for (int64_t batch : {1, 7, 64, 500}) {
     Settings s = tiny_settings();
     s.batch = batch;
     Trainer other(*test::device_under_test("cpu"), data, s);
-    EXPECT_EQ(other.evaluate(data.test).images, 160) << batch;
+    EXPECT_EQ(other.evaluate(data.test).count, 160) << batch;
   }
 }
 
 TEST(Trainer, AccumulationTakesStepsOfTheSameSize) {
-  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  auto data = data::load_dataset("synthetic:8x8x1:4:640");
   Settings s = tiny_settings();
   s.batch = 16;
   s.micro_batches = 3;  // 40 batches: the last step has one
@@ -81,7 +81,7 @@ TEST(Trainer, AccumulationTakesStepsOfTheSameSize) {
 
 // Parameters after training on the first `count` images of a made-up set.
 std::map<std::string, std::vector<float>> trained(int64_t count, int64_t batch, int64_t micro_batches) {
-  const auto data = data::load_dataset(fmt::format("synthetic:8x8x1:4:{}", count));
+  auto data = data::load_dataset(fmt::format("synthetic:8x8x1:4:{}", count));
   Settings s = tiny_settings();
   s.batch = batch;
   s.micro_batches = micro_batches;
@@ -105,7 +105,7 @@ TEST(Trainer, MicroBatchesAddUpToTheBatch) { expect_near(trained(48, 48, 1), tra
 TEST(Trainer, AStepWithFewerMicroBatchesIsAppliedToo) { expect_near(trained(20, 16, 1), trained(20, 8, 2)); }
 
 TEST(Trainer, ALossThatIsNoNumberStopsWithAdvice) {
-  const auto data = data::load_dataset("synthetic:8x8x1:4:640");
+  auto data = data::load_dataset("synthetic:8x8x1:4:640");
   Settings s = tiny_settings();
   s.schedule = {Schedule::constant, 1e30, 1, 0, 0.1};
   Trainer trainer(*test::device_under_test("cpu"), data, s);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -39,16 +40,35 @@ double deviation_of(const Histogram& counts, double total, double mean) {
   return std::sqrt(sum / total);
 }
 
-std::vector<float> normalisation_table(const Normalisation& n, size_t channels) {
+Normalisation series_normalisation(const Dataset& data) {
+  const auto channels = static_cast<size_t>(data.channels);
+  const double rows = static_cast<double>(data.series.size()) / static_cast<double>(channels);
+  Normalisation result;
+  for (size_t c = 0; c < channels; ++c) {
+    double sum = 0, squares = 0;
+    for (size_t i = c; i < data.series.size(); i += channels) sum += data.series[i];
+    const double mean = sum / rows;
+    for (size_t i = c; i < data.series.size(); i += channels) squares += std::pow(data.series[i] - mean, 2);
+    const double deviation = std::sqrt(squares / rows);
+    result.mean.push_back(static_cast<float>(mean));
+    result.std.push_back(deviation > 0 ? static_cast<float>(deviation) : 1.0f);
+  }
+  return result;
+}
+
+void check_normalisation(const Normalisation& n, size_t channels) {
   if (n.mean.size() != channels || n.std.size() != channels)
-    fail("the normalisation has {} means and {} deviations but the images {} channels: give one for each",
-         n.mean.size(), n.std.size(), channels);
+    fail("the normalisation has {} means and {} deviations but the data {} channels: give one for each", n.mean.size(),
+         n.std.size(), channels);
   for (size_t c = 0; c < channels; ++c)
     if (!std::isfinite(n.mean[c]) || !std::isfinite(n.std[c]) || n.std[c] <= 0)
       fail(
           "the normalisation of channel {} is mean {} and deviation {}: both must be finite, and the deviation "
           "positive",
           c, n.mean[c], n.std[c]);
+}
+
+std::vector<float> normalisation_table(const Normalisation& n, size_t channels) {
   std::vector<float> table(256 * channels);
   for (size_t v = 0; v < 256; ++v)
     for (size_t c = 0; c < channels; ++c)
@@ -59,6 +79,8 @@ std::vector<float> normalisation_table(const Normalisation& n, size_t channels) 
 }  // namespace
 
 Normalisation measure_normalisation(const Dataset& data) {
+  if (!data.text.empty()) return {};
+  if (!data.series.empty()) return series_normalisation(data);
   const double total = static_cast<double>(data.count * data.height * data.width);
   Normalisation result;
   for (const Histogram& counts : histograms(data)) {
@@ -74,8 +96,15 @@ Batches::Batches(const Dataset& data, int64_t rows, const Normalisation& normali
     : data_(&data), rows_(rows), order_(order), seed_(seed) {
   if (rows < 1) fail("a batch of {} images is impossible: ask for 1 or more", rows);
   if (data.count < 1 || data.count > UINT32_MAX) fail("a data set of {} images cannot be used", data.count);
-  table_ = normalisation_table(normalisation, static_cast<size_t>(data.channels));
-  image_.resize(static_cast<size_t>(data.count));
+  const auto channels = static_cast<size_t>(data.channels);
+  if (data.text.empty()) check_normalisation(normalisation, channels);
+  if (!data.series.empty()) {
+    mean_ = normalisation.mean;
+    for (float std : normalisation.std) inverse_.push_back(1 / std);
+  } else if (data.text.empty()) {
+    table_ = normalisation_table(normalisation, channels);
+  }
+  sample_.resize(static_cast<size_t>(data.count));
   start_epoch(0);
 }
 
@@ -85,15 +114,37 @@ int64_t Batches::valid(int64_t index) const {
 }
 
 void Batches::start_epoch(uint64_t epoch) {
-  std::iota(image_.begin(), image_.end(), 0u);
+  std::iota(sample_.begin(), sample_.end(), 0u);
   if (order_ == Order::as_stored) return;
   const uint64_t key = random_key(seed_, epoch);
-  for (size_t i = image_.size() - 1; i > 0; --i) std::swap(image_[i], image_[random_below(key, i, i + 1)]);
+  for (size_t i = sample_.size() - 1; i > 0; --i) std::swap(sample_[i], sample_[random_below(key, i, i + 1)]);
+  if (data_->text.empty()) return;
+  const auto spare = static_cast<int64_t>(data_->text.size()) - 1 - data_->count * data_->length;
+  shift_ = static_cast<int64_t>(random_below(key, sample_.size(), static_cast<uint64_t>(spare) + 1));
 }
 
-void Batches::fill_row(int64_t image, float* x) const {
-  const uint8_t* bytes = data_->images.data() + image * features();
+// Tokens are written as the 32-bit integers a device reads, whatever the pointer calls them.
+void Batches::fill_text(int64_t sample, float* x, int32_t* labels) const {
+  const uint8_t* bytes = data_->text.data() + shift_ + sample * data_->length;
+  for (int64_t i = 0; i < data_->length; ++i) {
+    const int32_t token = bytes[i];
+    std::memcpy(x + i, &token, sizeof token);
+    labels[i] = bytes[i + 1];
+  }
+}
+
+void Batches::fill_row(int64_t sample, float* x, int32_t* labels) const {
+  if (!data_->text.empty()) return fill_text(sample, x, labels);
+  labels[0] = data_->labels[static_cast<size_t>(sample)];
   const int64_t channels = data_->channels, count = features();
+  if (!data_->series.empty()) {
+    const float* values = data_->series.data() + sample * count;
+    for (int64_t i = 0; i < count; i += channels)
+      for (int64_t c = 0; c < channels; ++c)
+        x[i + c] = (values[i + c] - mean_[static_cast<size_t>(c)]) * inverse_[static_cast<size_t>(c)];
+    return;
+  }
+  const uint8_t* bytes = data_->images.data() + sample * count;
   if (channels == 1) {
     for (int64_t i = 0; i < count; ++i) x[i] = table_[bytes[i]];
     return;
@@ -103,16 +154,16 @@ void Batches::fill_row(int64_t image, float* x) const {
 }
 
 void Batches::fill(int64_t index, float* x, int32_t* labels, float* weights) const {
-  const int64_t images = valid(index), first = index * rows_;
-  for (int64_t row = 0; row < images; ++row) {
-    const uint32_t image = image_[static_cast<size_t>(first + row)];
-    fill_row(image, x + row * features());
-    labels[row] = data_->labels[image];
-    weights[row] = 1;
+  const int64_t count = valid(index), first = index * rows_, n = features(), p = places();
+  const int64_t filled = order_ == Order::shuffled ? rows_ : count;
+  for (int64_t row = 0; row < filled; ++row) {
+    const int64_t at = row < count ? first + row : (row - count) % data_->count;
+    fill_row(sample_[static_cast<size_t>(at)], x + row * n, labels + row * p);
   }
-  std::fill(x + images * features(), x + rows_ * features(), 0.0f);
-  std::fill(labels + images, labels + rows_, 0);
-  std::fill(weights + images, weights + rows_, 0.0f);
+  std::fill(x + filled * n, x + rows_ * n, 0.0f);
+  std::fill(labels + filled * p, labels + rows_ * p, 0);
+  std::fill(weights, weights + count * p, 1.0f);
+  std::fill(weights + count * p, weights + rows_ * p, 0.0f);
 }
 
 }  // namespace situ::data

@@ -4,8 +4,9 @@
 //                       j = random_below(random_key(seed, epoch), i, i + 1)                      (data/random.h)
 //   x = (byte / 255 - mean[c]) / std[c], looked up in a table of 256 values per channel
 //
-// An epoch's order depends on seed and epoch alone, so a run can resume anywhere. Rows missing in the last batch are
-// zeros with weight 0 and label 0: shapes stay static and the loss ignores them.
+// An epoch's order depends on seed and epoch alone, so a run can resume anywhere. Rows missing in the last batch weigh
+// 0: shapes stay static and the loss ignores them. They hold the epoch's first samples again, which is what statistics
+// over the batch should see, or zeros where the order is that of the file. A shuffled text is cut elsewhere each epoch.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -18,7 +19,7 @@ struct Normalisation {
   std::vector<float> mean, std;  // per channel, of byte / 255
 };
 
-// Mean and standard deviation over all pixels of each channel; std is 1 where a channel is constant.
+// Mean and standard deviation of each channel over all samples; std is 1 where a channel is constant. None for text.
 Normalisation measure_normalisation(const Dataset& data);
 
 enum class Order { shuffled, as_stored };
@@ -32,24 +33,28 @@ class Batches {
   int64_t count() const { return (data_->count + rows_ - 1) / rows_; }  // batches in an epoch
   int64_t rows() const { return rows_; }                                // of every batch, padding included
   int64_t features() const { return data_->features(); }                // values in a row
-  int64_t valid(int64_t index) const;                                   // rows of batch `index` that are images
+  int64_t places() const { return data_->places(); }                    // labels and weights of a row
+  int64_t valid(int64_t index) const;                                   // rows of batch `index` that count
 
   // Puts the images into the order of this epoch. Allocates nothing.
   void start_epoch(uint64_t epoch);
 
-  // x [rows, height, width, channels], labels [rows], weights [rows] (1 or 0). Allocates nothing; const, so that
-  // several threads may fill different batches of one epoch.
+  // x [rows, features] (tokens as int32 in the same memory), labels and weights (1 or 0) [rows, places]. Allocates
+  // nothing; const, so that several threads may fill different batches of one epoch.
   void fill(int64_t index, float* x, int32_t* labels, float* weights) const;
 
  private:
-  void fill_row(int64_t image, float* x) const;
+  void fill_row(int64_t sample, float* x, int32_t* labels) const;
+  void fill_text(int64_t sample, float* x, int32_t* labels) const;
 
   const Dataset* data_;
   int64_t rows_;
   Order order_;
   uint64_t seed_;
-  std::vector<float> table_;     // [256, channels]
-  std::vector<uint32_t> image_;  // the image at each place of the epoch
+  std::vector<float> table_;           // [256, channels]
+  std::vector<float> mean_, inverse_;  // of a series' channels
+  std::vector<uint32_t> sample_;       // the sample at each place of the epoch
+  int64_t shift_ = 0;                  // where an epoch's samples of a text begin
 };
 
 }  // namespace situ::data

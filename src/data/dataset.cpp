@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data/idx.h"
+#include "data/series.h"
 
 namespace situ::data {
 namespace {
@@ -27,10 +28,13 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// The file or its compressed form; empty if neither is there.
+// The file or its compressed form, with a dash or a dot before idx; empty if none is there.
 std::string plain_or_gz(const std::string& folder, const std::string& name) {
-  for (const char* ending : {"", ".gz"})
-    if (const fs::path path = fs::path(folder) / (name + ending); is_there(path)) return path.string();
+  std::string dotted = name;
+  if (const size_t at = name.find("-idx"); at != std::string::npos) dotted[at] = '.';
+  for (const std::string& spelled : {name, dotted})
+    for (const char* ending : {"", ".gz"})
+      if (const fs::path path = fs::path(folder) / (spelled + ending); is_there(path)) return path.string();
   return {};
 }
 
@@ -107,8 +111,11 @@ std::string data_root() {
 DatasetPair load_folder(const std::string& folder) {
   if (!plain_or_gz(folder, "train-images-idx3-ubyte").empty()) return load_idx_folder(folder);
   if (is_there(fs::path(folder) / "data_batch_1.bin")) return load_cifar10_folder(folder);
-  fail("'{}' holds neither train-images-idx3-ubyte[.gz] nor data_batch_1.bin: put MNIST's or CIFAR-10's files there",
-       folder);
+  if (has_series(folder)) return load_series_folder(folder);
+  fail(
+      "'{}' holds neither train-images-idx3-ubyte[.gz], data_batch_1.bin nor NAME_TRAIN.ts: put MNIST's, CIFAR-10's or "
+      "a time series' files there",
+      folder);
 }
 
 DatasetPair load_fashion_mnist() {
@@ -127,6 +134,7 @@ DatasetPair find_and_load(const std::string& spec) {
   if (spec == "fashion-mnist") return load_fashion_mnist();
   if (spec.empty()) fail("the data set has no name: use fashion-mnist, synthetic or a folder");
   if (is_folder(spec)) return load_folder(spec);
+  if (spec.ends_with(".txt")) return load_text(spec);
   const std::string root = data_root();
   if (!root.empty() && is_folder(root + "/" + spec)) return load_folder(root + "/" + spec);
   fail(
@@ -138,9 +146,21 @@ DatasetPair find_and_load(const std::string& spec) {
 
 }  // namespace
 
+Type Dataset::sample() const {
+  if (!text.empty()) return i32({length});
+  return series.empty() ? f32({height, width, channels}) : f32({height, channels});
+}
+
+void Dataset::set_length(int64_t bytes) {
+  length = bytes;
+  count = (static_cast<int64_t>(text.size()) - 1) / bytes;  // the last byte of a sample has a successor
+  if (count < 1)
+    fail("'{}' holds {} bytes, less than one sample of {} and the byte after it", name, text.size(), bytes);
+}
+
 void check_dataset(const Dataset& d, const std::string& origin) {
-  if (d.count <= 0 || d.features() <= 0) fail("'{}' holds no images: name another data set", origin);
-  SITU_ASSERT(static_cast<int64_t>(d.images.size()) == d.count * d.features());
+  if (d.count <= 0 || d.features() <= 0) fail("'{}' holds no samples: name another data set", origin);
+  SITU_ASSERT(static_cast<int64_t>(d.images.size() + d.series.size()) == d.count * d.features());
   SITU_ASSERT(static_cast<int64_t>(d.labels.size()) == d.count);
   for (size_t i = 0; i < d.labels.size(); ++i)
     if (d.labels[i] < 0 || d.labels[i] >= d.classes)

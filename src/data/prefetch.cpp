@@ -40,9 +40,9 @@ void Prefetch::FreeAligned::operator()(std::byte* memory) const {
   ::operator delete[](memory, std::align_val_t{kAlignment});
 }
 
-Prefetch::Prefetch(int64_t rows, int64_t features, int slots, FillSlot fill) : fill_(std::move(fill)) {
-  SITU_ASSERT(rows > 0 && features > 0 && slots > 0);
-  const size_t row_bytes = padded(static_cast<size_t>(rows) * sizeof(float));
+Prefetch::Prefetch(int64_t rows, int64_t features, int slots, FillSlot fill, int64_t places) : fill_(std::move(fill)) {
+  SITU_ASSERT(rows > 0 && features > 0 && slots > 0 && places > 0);
+  const size_t row_bytes = padded(static_cast<size_t>(rows * places) * sizeof(float));
   const size_t x_bytes = padded(static_cast<size_t>(rows * features) * sizeof(float));
   const size_t slot_bytes = x_bytes + 2 * row_bytes, count = static_cast<size_t>(slots);
   memory_.reset(new (std::align_val_t{kAlignment}) std::byte[slot_bytes * count]());

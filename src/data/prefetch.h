@@ -22,7 +22,7 @@ namespace situ::data {
 struct Slot {
   uint64_t epoch = 0;
   int64_t index = 0;  // of the batch within its epoch
-  int64_t valid = 0;  // rows that are images
+  int64_t valid = 0;  // rows that count
   float* x = nullptr;
   int32_t* labels = nullptr;
   float* weights = nullptr;
@@ -37,7 +37,8 @@ FillSlot fill_from(Batches& batches, uint64_t first, uint64_t end, int64_t index
 
 class Prefetch {
  public:
-  Prefetch(int64_t rows, int64_t features, int slots, FillSlot fill);
+  // Room for rows x features values, and rows x places labels and weights, in each slot.
+  Prefetch(int64_t rows, int64_t features, int slots, FillSlot fill, int64_t places = 1);
   ~Prefetch();  // stops after the batch being filled
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;

@@ -1,5 +1,8 @@
 #include "model/init.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
@@ -27,6 +30,9 @@ std::vector<int64_t> source_indices(const ir::State& state) {
   return indices;
 }
 
+// Box and Muller: 1 - u lies in (0, 1].
+double normal_from(double u, double v) { return std::sqrt(-2 * std::log(1 - u)) * std::cos(2 * std::numbers::pi * v); }
+
 }  // namespace
 
 std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
@@ -34,14 +40,17 @@ std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
   const std::string init = state.attrs.text("init", "zeros");
   if (init == "zeros") return std::vector<float>(count, 0.0f);
   if (init == "ones") return std::vector<float>(count, 1.0f);
-  SITU_ASSERT(init == "uniform", "unknown initialiser {}", init);
-  const double bound = state.attrs.number("bound");
+  SITU_ASSERT(init == "uniform" || init == "normal", "unknown initialiser {}", init);
+  const bool normal = init == "normal";
+  const double size = state.attrs.number(normal ? "std" : "bound");
   const auto stream = static_cast<uint32_t>(hash_of(state.name));
+  auto unit = [&](uint64_t i) {
+    return unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0));
+  };
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {
-    const float u =
-        unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0));
-    values[i] = static_cast<float>((2.0 * u - 1.0) * bound);
+    const double drawn = normal ? normal_from(unit(2 * i), unit(2 * i + 1)) : 2.0 * unit(i) - 1.0;
+    values[i] = static_cast<float>(drawn * size);
   }
   return values;
 }

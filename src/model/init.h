@@ -17,5 +17,6 @@ std::vector<double> to_file_order(const ir::State& state, std::span<const double
 std::vector<float> from_file_order(const ir::State& state, std::span<const float> values);
 
 inline bool has_role(const ir::State& state, std::string_view role) { return state.attrs.text("role", "") == role; }
+inline bool is_trained(const ir::State& state) { return has_role(state, "parameter") && !state.attrs.flag("frozen"); }
 
 }  // namespace situ::model

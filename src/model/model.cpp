@@ -3,55 +3,79 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/names.h"
+#include "model/model_file.h"
 
 namespace situ::model {
 namespace {
 
-using ir::Value;
-
-Value lenet5_logits(Layers& net, Value x) {
-  x = net.max_pool(net.relu(net.conv("conv1", x, 6, 5, 1, 2)), 2, 2);
-  x = net.max_pool(net.relu(net.conv("conv2", x, 16, 5)), 2, 2);
-  x = net.relu(net.linear("fc1", x, 120));
-  x = net.relu(net.linear("fc2", x, 84));
-  return net.linear("fc3", x, 10);
+double number_in(std::string_view text, std::string_view spec, const char* what) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0))
+    fail("`{}` in `{}` is no {}: write NAME@RESOLUTION:WIDTH such as mobilenetv2@96:0.5", text, spec, what);
+  return value;
 }
 
-std::vector<int64_t> parse_widths(std::string_view text) {
-  std::vector<int64_t> widths;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('-'), text.size());
-    int64_t width = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + end, width);
-    if (error != std::errc() || stop != text.data() + end || width < 1 || width > (1 << 20))
-      fail("`{}` is no layer width: write mlp:784-256-10, widths from 1 to 1048576", text.substr(0, end));
-    widths.push_back(width);
-    text.remove_prefix(std::min(end + 1, text.size()));
+// NAME[@RESOLUTION][:WIDTH]
+std::string_view parse_spec(std::string_view spec, Size& size) {
+  std::string_view name = spec;
+  if (const size_t at = name.find(':'); at != std::string_view::npos) {
+    size.width = number_in(name.substr(at + 1), spec, "width");
+    if (size.width > 16) fail("`{}`: a width multiplies the channels, from 0.1 to 16", spec);
+    name = name.substr(0, at);
   }
-  if (widths.size() < 2) fail("an mlp needs at least an input and an output width: write mlp:784-256-10");
-  return widths;
+  if (const size_t at = name.find('@'); at != std::string_view::npos) {
+    const double side = number_in(name.substr(at + 1), spec, "resolution");
+    if (side < 8 || side > 4096) fail("`{}`: a resolution lies between 8 and 4096", spec);
+    size.resolution = static_cast<int64_t>(side);
+    name = name.substr(0, at);
+  }
+  return name;
 }
 
-Model mlp(std::string_view spec) {
-  const std::vector<int64_t> widths = parse_widths(spec.substr(4));
-  auto logits = [widths](Layers& net, Value x) {
-    for (size_t i = 1; i < widths.size(); ++i) {
-      x = net.linear("fc" + std::to_string(i), x, widths[i]);
-      if (i + 1 < widths.size()) x = net.relu(x);
-    }
-    return x;
-  };
-  return {std::string(spec), Shape{widths.front()}, static_cast<int>(widths.back()), logits};
+Model make(const ZooEntry& entry, std::string_view spec, const Size& size) {
+  if (size.resolution && !entry.takes_resolution) fail("model {} has no resolution to choose: leave out @", entry.name);
+  if (size.width != 1 && !entry.takes_width) fail("model {} has no width to choose: leave out :", entry.name);
+  Model model = entry.make(size);
+  model.name = spec;
+  return model;
 }
 
 }  // namespace
 
-Model find_model(std::string_view spec) {
-  if (spec == "lenet5") return {"lenet5", Shape{28, 28, 1}, 10, lenet5_logits};
-  if (spec.starts_with("mlp:")) return mlp(spec);
-  fail("there is no model `{}`: use lenet5, or mlp:WIDTH-..-WIDTH such as mlp:784-256-128-16", spec);
+const std::vector<ZooEntry>& zoo_entries() {
+  static const std::vector<ZooEntry> all = [] {
+    std::vector<ZooEntry> list;
+    for (ZooList family : all_zoo_families()) list.insert(list.end(), family.begin(), family.end());
+    return list;
+  }();
+  return all;
 }
 
-std::vector<std::string> model_names() { return {"lenet5", "mlp:784-256-128-16"}; }
+Model find_model(std::string_view spec, const Shape& input, int classes) {
+  if (spec.ends_with(".json")) return load_model(std::string(spec));
+  if (spec.starts_with("mlp:")) return mlp_model(spec);
+  Size size;
+  size.input = input;
+  size.classes = classes;
+  const std::string_view name = parse_spec(spec, size);
+  std::vector<std::string_view> names;
+  for (const ZooEntry& entry : zoo_entries()) {
+    if (entry.name == name) return make(entry, spec, size);
+    names.push_back(entry.name);
+  }
+  fail("there is no model `{}`; did you mean `{}`? `situ model` lists them; mlp:784-256-10 and files.json work too",
+       spec, nearest_name(name, names));
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const ZooEntry& entry : zoo_entries()) names.emplace_back(entry.name);
+  names.push_back("mlp:784-256-128-16");
+  return names;
+}
+
+std::string spec_help() { return "a model by name (`situ model` lists them), mlp:WIDTH-..-WIDTH, or a file.json"; }
 
 }  // namespace situ::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/names.h"
 #include "ir/text.h"
 
 namespace situ::ops {
@@ -15,21 +16,6 @@ std::map<std::string_view, const OpDef*> index_ops() {
     SITU_ASSERT(index.emplace(op->name, op).second, "op {} is defined twice", op->name);
   }
   return index;
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] != b[j])});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
 }
 
 std::string types_text(const Types& types) {
@@ -58,10 +44,9 @@ const OpDef* find(std::string_view name) {
 
 const OpDef& get(std::string_view name) {
   if (const OpDef* op = find(name)) return *op;
-  const OpDef* nearest = *std::min_element(all_ops().begin(), all_ops().end(), [&](const OpDef* a, const OpDef* b) {
-    return edit_distance(name, a->name) < edit_distance(name, b->name);
-  });
-  fail("there is no op `{}`; did you mean `{}`?", name, nearest->name);
+  std::vector<std::string_view> names;
+  for (const OpDef* op : all_ops()) names.push_back(op->name);
+  fail("there is no op `{}`; did you mean `{}`?", name, nearest_name(name, names));
 }
 
 OpView view_of(const Graph& graph, const Node& node) {

@@ -9,10 +9,15 @@ namespace {
 
 using ir::Value;
 
-std::vector<int64_t> with_batch(int64_t batch, const Shape& sample) {
-  std::vector<int64_t> dims = sample.dims();
-  dims.insert(dims.begin(), batch);
-  return dims;
+Type batch_type(const ProgramSpec& spec) {
+  std::vector<int64_t> dims = spec.model.input.shape.dims();
+  dims.insert(dims.begin(), spec.batch);
+  return {spec.model.input.dtype, Shape(dims)};
+}
+
+Value logits_of(ir::Graph& graph, const ProgramSpec& spec, bool training) {
+  const Value x = graph.input("x", batch_type(spec));
+  return model::build(spec.model, graph, x, {training, spec.partial}).logits;
 }
 
 // The forward pass with its loss and metrics; what train, micro and evaluate share.
@@ -22,12 +27,13 @@ struct Forward {
 
   Forward(const ProgramSpec& spec, const char* name, bool training, const char* metrics) {
     graph.name = name;
-    const Value x = graph.input("x", f32(Shape(with_batch(spec.batch, spec.model.input))));
-    const Value labels = graph.input("labels", i32({spec.batch}));
-    const Value weight = graph.input("weight", f32({spec.batch}));
+    Value logits = logits_of(graph, spec, training);
+    const int64_t rows = graph.type(logits).shape.rows(), classes = graph.type(logits).shape.cols();
+    if (graph.type(logits).shape.rank() != 2)
+      logits = ops::emit(graph, "reshape", {logits}, {{"shape", ir::Ints{rows, classes}}});
+    const Value labels = graph.input("labels", i32({rows}));
+    const Value weight = graph.input("weight", f32({rows}));
     const Value scale = graph.control("scale");
-    model::Layers layers(graph, training);
-    const Value logits = spec.model.logits(layers, x);
     const Value loss = ops::emit(graph, "softmax_xent", {logits, labels, weight, scale});
     const Value correct = ops::emit(graph, "accuracy", {logits, labels, weight});
     total_loss = ops::emit(graph, "reduce", {loss}, {{"kind", "sum"}, {"axes", ir::Ints{0}}});
@@ -42,7 +48,7 @@ struct Forward {
     std::vector<model::Update> result;
     ir::Values parameters;
     for (const ir::Node& node : graph.nodes)
-      if (node.op == "read" && model::has_role(*graph.find_state(node.attrs.text("state")), "parameter")) {
+      if (node.op == "read" && model::is_trained(*graph.find_state(node.attrs.text("state")))) {
         parameters.push_back(node.outputs[0]);
         result.push_back({node.attrs.text("state"), ir::kNoValue});
       }
@@ -94,7 +100,7 @@ ir::Graph apply_program(const ProgramSpec& spec) {
   graph.name = "apply";
   std::vector<model::Update> updates;
   for (const ir::State& state : forward.graph.states) {
-    if (!model::has_role(state, "parameter")) continue;
+    if (!model::is_trained(state)) continue;
     graph.declare(state);
     graph.declare(accumulator_state(state));
     updates.push_back({state.name, graph.read(accumulator(state.name))});
@@ -112,9 +118,7 @@ ir::Graph evaluate_program(const ProgramSpec& spec) {
 ir::Graph infer_program(const ProgramSpec& spec) {
   ir::Graph graph;
   graph.name = "infer";
-  const Value x = graph.input("x", f32(Shape(with_batch(spec.batch, spec.model.input))));
-  model::Layers layers(graph, false);
-  const Value logits = spec.model.logits(layers, x);
+  const Value logits = logits_of(graph, spec, false);
   graph.output("logits", logits);
   graph.output("probabilities", ops::emit(graph, "softmax", {logits}));
   return graph;

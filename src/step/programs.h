@@ -1,5 +1,6 @@
 // programs.h -- the programs of a training session, from a model and an optimizer.
 //
+// A sample has one label, or one per place (text, segmentation): labels and weights are rows of the logits.
 //   train     x, labels, weight -> loss, gradients, update, train.metrics       one step, one program
 //   micro     the same up to the gradients, added into accum.*  (control field `keep` = 0 on the first)
 //   apply     the update from accum.*
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "model/model.h"
+#include "model/build.h"
 #include "model/optimizer.h"
 
 namespace situ::step {
@@ -21,6 +22,7 @@ struct ProgramSpec {
   const model::Model& model;
   int64_t batch = 64;
   model::Optimizer optimizer;
+  model::Partial partial = {};  // what is trained
 };
 
 ir::Graph train_program(const ProgramSpec& spec);

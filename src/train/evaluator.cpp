@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/prefetch.h"
 #include "io/image.h"
+#include "model/model_file.h"
 #include "step/programs.h"
 
 namespace situ::train {
@@ -16,10 +17,10 @@ Score evaluate(step::Session& session, const model::Model& model, int64_t batch_
   session.set(step::kEvalMetrics, std::vector<float>(4, 0.0f));
   const int program = session.program("evaluate");
   data::Batches batches(dataset, batch_size, normalisation);
-  data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1));
+  data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1), batches.places());
   while (const data::Slot* slot = prefetch.acquire()) {
     step::Batch& batch = session.next_batch();
-    fill(batch, *slot, batch_size, batches.features());
+    fill(batch, *slot, batches, model.input.dtype);
     batch.set("scale", 1.0f);
     session.run(program, batch);
     prefetch.release();
@@ -29,7 +30,10 @@ Score evaluate(step::Session& session, const model::Model& model, int64_t batch_
 }
 
 Evaluator::Evaluator(device::Device& device, const std::string& weights_path, int64_t batch)
-    : info_(load_info(weights_path)), model_(model::find_model(info_.model)), batch_(batch) {
+    : info_(load_info(weights_path)),
+      model_(info_.architecture.empty() ? model::find_model(info_.model)
+                                        : model::parse_model(info_.architecture, info_path(weights_path))),
+      batch_(batch) {
   const step::ProgramSpec spec{model_, batch, {}};
   session_ = std::make_unique<step::Session>(
       device, std::vector<ir::Graph>{step::evaluate_program(spec), step::infer_program(spec)});
@@ -41,11 +45,11 @@ Score Evaluator::evaluate(const data::Dataset& dataset) {
 }
 
 void Evaluator::load_row(const std::string& file, float* x) const {
-  if (model_.input.rank() != 3)
+  if (model_.input.shape.rank() != 3)
     fail("model {} takes {} numbers, not images: `situ predict` needs a model over images", model_.name,
          model_.input.count());
-  const int64_t channels = model_.input[2];
-  const io::Image image = io::load_image(file, model_.input[0], model_.input[1], channels);
+  const int64_t channels = model_.input.shape[2];
+  const io::Image image = io::load_image(file, model_.input.shape[0], model_.input.shape[1], channels);
   for (size_t i = 0; i < image.pixels.size(); ++i) {
     const size_t c = i % static_cast<size_t>(channels);
     x[i] = (static_cast<float>(image.pixels[i]) / 255.0f - info_.normalisation.mean[c]) / info_.normalisation.std[c];
@@ -53,10 +57,10 @@ void Evaluator::load_row(const std::string& file, float* x) const {
 }
 
 std::vector<std::vector<float>> Evaluator::predict(const std::vector<std::string>& files) {
-  if (info_.normalisation.mean.size() != static_cast<size_t>(model_.input.cols()) ||
+  if (info_.normalisation.mean.size() != static_cast<size_t>(model_.input.shape.cols()) ||
       info_.normalisation.std.size() != info_.normalisation.mean.size())
     fail("the description beside the weights gives {} channels, the model has {}", info_.normalisation.mean.size(),
-         model_.input.cols());
+         model_.input.shape.cols());
   const int program = session_->program("infer");
   const int64_t features = model_.input.count();
   std::vector<std::vector<float>> rows;

@@ -18,6 +18,7 @@ class Evaluator {
   Evaluator(device::Device& device, const std::string& weights_path, int64_t batch);
 
   const WeightsInfo& info() const { return info_; }
+  const model::Model& model() const { return model_; }
   Score evaluate(const data::Dataset& dataset);
   // Probabilities of the classes, one row per image file.
   std::vector<std::vector<float>> predict(const std::vector<std::string>& files);

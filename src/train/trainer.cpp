@@ -16,8 +16,9 @@ namespace {
 
 constexpr double kReportSeconds = 0.25;  // between two readings of the metrics
 
-std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& settings) {
-  const step::ProgramSpec spec{model, settings.batch, settings.optimizer};
+std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& settings,
+                                    const model::Partial& partial) {
+  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial};
   std::vector<ir::Graph> programs;
   if (settings.micro_batches == 1) {
     programs.push_back(step::train_program(spec));
@@ -40,34 +41,54 @@ const Settings& checked(const Settings& settings) {
 
 }  // namespace
 
-void fill(step::Batch& batch, const data::Slot& slot, int64_t rows, int64_t features) {
-  std::memcpy(batch.f32("x").data(), slot.x, static_cast<size_t>(rows * features) * 4);
-  std::memcpy(batch.i32("labels").data(), slot.labels, static_cast<size_t>(rows) * 4);
-  std::memcpy(batch.f32("weight").data(), slot.weights, static_cast<size_t>(rows) * 4);
+void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches, DType dtype) {
+  const auto values = static_cast<size_t>(batches.rows() * batches.features());
+  const auto labels = static_cast<size_t>(batches.rows() * batches.places());
+  void* x = dtype == DType::i32 ? static_cast<void*>(batch.i32("x").data()) : batch.f32("x").data();
+  std::memcpy(x, slot.x, values * 4);
+  std::memcpy(batch.i32("labels").data(), slot.labels, labels * 4);
+  std::memcpy(batch.f32("weight").data(), slot.weights, labels * 4);
 }
 
 void check_fit(const model::Model& model, const data::Dataset& dataset) {
-  if (dataset.features() != model.input.count() ||
-      (model.input.rank() == 3 && !(model.input == Shape{dataset.height, dataset.width, dataset.channels})))
-    fail("model {} takes inputs of {}, but {} holds images of [{},{},{}]: choose a model or data set that fits",
-         model.name, to_string(model.input), dataset.name, dataset.height, dataset.width, dataset.channels);
+  const Type sample = dataset.sample();
+  const bool flat =
+      model.input.shape.rank() == 1 && model.input.dtype == sample.dtype && model.input.count() == sample.count();
+  if (model.input != sample && !flat)
+    fail("model {} takes inputs of {}, but {} holds samples of {}: choose a model or data set that fits", model.name,
+         to_string(model.input), dataset.name, to_string(sample));
   if (dataset.classes > model.classes)
     fail("model {} tells {} classes apart, but {} has {}: choose a model with a wider last layer", model.name,
          model.classes, dataset.name, dataset.classes);
 }
 
-Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const Settings& settings)
+model::Model model_for(const std::string& spec, data::DatasetPair& data) {
+  if (data.train.text.empty()) {
+    const Type sample = data.train.sample();
+    return model::find_model(spec, sample.shape, data.train.classes);
+  }
+  model::Model model = model::find_model(spec);
+  if (model.input.dtype != DType::i32)
+    fail("{} is a text, and model {} takes no text: choose char-lstm or gpt-mini", data.train.name, spec);
+  data.train.set_length(model.input.shape[0]);
+  data.test.set_length(model.input.shape[0]);
+  return model;
+}
+
+Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings& settings)
     : data_(data),
       settings_(checked(settings)),
-      model_(model::find_model(settings.model)),
+      model_(model_for(settings.model, data)),
+      partial_(model::parse_partial(model_, settings.train)),
       normalisation_(data::measure_normalisation(data.train)),
       batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed) {
+  partial_.lora = settings_.lora;
   check_fit(model_, data.train);
   check_fit(model_, data.test);
   settings_.schedule.total = settings_.epochs * ceil_div(batches_.count(), settings_.micro_batches);
   step::SessionOptions options;
   options.residency = settings_.residency;
-  session_ = std::make_unique<step::Session>(device, programs_for(model_, settings_), options);
+  session_ = std::make_unique<step::Session>(device, programs_for(model_, settings_, partial_), options);
   for (const ir::State& state : session_->states())
     if (!state.attrs.flag("derived")) session_->set(state.name, model::initial_values(state, settings_.seed));
   if (session_->has_program("train")) train_ = session_->program("train");
@@ -77,12 +98,12 @@ Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const Se
 
 void Trainer::run_step(const data::Slot& slot, int64_t step, int64_t micro) {
   const int64_t first = slot.index - micro, last = std::min(first + settings_.micro_batches, batches_.count());
-  int64_t images = 0;  // of the whole step: gradients are means over all of them
-  for (int64_t i = first; i < last; ++i) images += batches_.valid(i);
+  int64_t labels = 0;  // of the whole step: gradients are means over all of them
+  for (int64_t i = first; i < last; ++i) labels += batches_.valid(i) * batches_.places();
   step::Batch& batch = session_->next_batch();
-  fill(batch, slot, settings_.batch, batches_.features());
+  fill(batch, slot, batches_, model_.input.dtype);
   batch.set("lr", static_cast<float>(rate_at(settings_.schedule, step)));
-  batch.set("scale", static_cast<float>(1.0 / static_cast<double>(images)));
+  batch.set("scale", static_cast<float>(1.0 / static_cast<double>(labels)));
   batch.set("keep", micro == 0 ? 0.0f : 1.0f);
   batch.set("seed", static_cast<int32_t>(settings_.seed));
   batch.set("step", static_cast<int32_t>(step));
@@ -115,7 +136,8 @@ Progress Trainer::progress(int epoch, int64_t step, double seconds, int64_t imag
 void Trainer::train_epoch(int epoch, const Report& report) {
   session_->set(step::kTrainMetrics, std::vector<float>(4, 0.0f));
   const auto number = static_cast<uint64_t>(epoch);
-  data::Prefetch prefetch(settings_.batch, batches_.features(), 4, data::fill_from(batches_, number, number + 1));
+  data::Prefetch prefetch(settings_.batch, batches_.features(), 4, data::fill_from(batches_, number, number + 1),
+                          batches_.places());
   const double start = now();
   double reported = start;
   int64_t images = 0;

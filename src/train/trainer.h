@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "model/model.h"
 #include "model/optimizer.h"
+#include "model/partial.h"
 #include "step/session.h"
 #include "train/schedule.h"
 
@@ -17,6 +18,8 @@ namespace situ::train {
 
 struct Settings {
   std::string model = "lenet5";
+  std::string train = "all";  // all, last, bias or patterns of parameter names
+  model::Lora lora;
   int64_t batch = 64;
   int64_t micro_batches = 1;  // gradients of this many batches are accumulated into one update
   int epochs = 3;
@@ -39,18 +42,20 @@ using Report = std::function<void(const Progress&)>;
 
 struct Score {
   double loss = 0, accuracy = 0;
-  int64_t images = 0;
+  int64_t count = 0;  // labels: one per sample, or one per place
 };
 
 class Trainer {
  public:
-  Trainer(device::Device& device, const data::DatasetPair& data, const Settings& settings);
+  // Adapts the model to the data (input and classes), or a text to the model (length of a sample).
+  Trainer(device::Device& device, data::DatasetPair& data, const Settings& settings);
 
   void fit(const Report& report);                // all epochs; metrics are read a few times a second
   Score evaluate(const data::Dataset& dataset);  // exactly every image once, whatever the batch size
   step::Session& session() { return *session_; }
   const data::Normalisation& normalisation() const { return normalisation_; }
   const model::Model& model() const { return model_; }
+  const model::Partial& partial() const { return partial_; }
   int step_program() const { return train_ >= 0 ? train_ : micro_; }
 
  private:
@@ -61,6 +66,7 @@ class Trainer {
   const data::DatasetPair& data_;
   Settings settings_;
   model::Model model_;
+  model::Partial partial_;
   data::Normalisation normalisation_;
   data::Batches batches_;
   std::unique_ptr<step::Session> session_;
@@ -71,7 +77,10 @@ class Trainer {
 };
 
 // Copies a prefetched batch into a session's staging block: inputs x, labels, weight.
-void fill(step::Batch& batch, const data::Slot& slot, int64_t rows, int64_t features);
+void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches, DType dtype);
+
+// The model a name means for this data; a text is cut into samples of the length the model takes.
+model::Model model_for(const std::string& spec, data::DatasetPair& data);
 
 // What a model and a data set must share; fails with the difference.
 void check_fit(const model::Model& model, const data::Dataset& dataset);

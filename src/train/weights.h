@@ -2,6 +2,7 @@
 // what they are (model, classes, normalisation, how they were made).
 #pragma once
 #include <string>
+#include <vector>
 
 #include "data/batches.h"
 #include "step/session.h"
@@ -10,7 +11,9 @@ namespace situ::train {
 
 struct WeightsInfo {
   std::string model, data;
+  std::string architecture;  // the model as model_file.h prints it
   int classes = 0;
+  std::vector<std::string> class_names;
   data::Normalisation normalisation;
   int64_t epochs = 0;
   uint64_t seed = 0;
@@ -19,9 +22,12 @@ struct WeightsInfo {
 };
 
 std::string info_path(const std::string& weights_path);  // a/b.safetensors -> a/b.json
-// Parameters only, unless optimizer slots are asked for too (to go on training).
+// Parameters and running statistics, with optimizer slots if asked for (to go on training). LoRA matrices are added
+// into the weights they adapt, so that the file fits the plain model.
 void save_weights(step::Session& session, const std::string& path, const WeightsInfo& info, bool with_slots = false);
-void load_weights(step::Session& session, const std::string& path);  // every parameter must be there, in its shape
+// Every parameter must be there, in its shape; those of LoRA may be missing. grow: a tensor with fewer rows than the
+// state fills the first of them and leaves the others (a head that gets more classes).
+void load_weights(step::Session& session, const std::string& path, bool grow = false);
 WeightsInfo load_info(const std::string& weights_path);
 
 }  // namespace situ::train

@@ -64,9 +64,11 @@ template <Value (*slope)(GradBuilder&)>
 void chain(GradBuilder& g) {
   if (g.wants(0)) g.add(0, times(g, g.dout(0), slope(g)));
 }
-// Of ops that gradient rules emit: smooth, but nobody differentiates twice. It only says that roundings of the operands
-// pass through (scalar_magnitude).
-inline void no_gradient(GradBuilder&) {}
+// Of ops that gradient rules emit and nobody differentiates again. That they have a rule only says that roundings of
+// the operands pass through (scalar_magnitude).
+inline void no_gradient(GradBuilder& g) {
+  for (int i = 0; i < g.arity(); ++i) need(!g.wants(i), "part of a gradient, not to be differentiated again");
+}
 
 constexpr std::string_view kUnary = "(x: float) -> y", kBinary = "(a: float, b: float) -> y";
 

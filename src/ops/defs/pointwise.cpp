@@ -5,58 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/broadcast.h"
-#include "ops/magnitude.h"
+#include "ops/pointwise_op.h"
 
 namespace situ::ops::defs {
 namespace {
 
-using Scalar = double (*)(const double*);
+using namespace elementwise;
 
-template <int operands>
-Types type(const OpView& v) {
-  if (v.arity() != operands) fail("{} operands are needed, not {}", operands, v.arity());
-  Shape shape;
-  for (const Type& t : v.ins) {
-    need(t.dtype == DType::f32, "all operands must be f32");
-    shape = broadcast(shape, t.shape);
-  }
-  return {f32(shape)};
-}
-
-std::vector<Alias> over_alike(const OpView& v) {
-  std::vector<Alias> aliases;
-  for (int i = 0; i < v.arity(); ++i)
-    if (v.in(i) == v.out(0)) aliases.push_back({0, i});
-  return aliases;
-}
-
-// Fills y element by element from f(the operands there).
-void each_element(const RefCall& c, auto f) {
-  const RefTensor& y = c.out[0];
-  std::vector<Strides> strides;
-  for (const RefTensor& t : c.in) strides.push_back(broadcast_strides(t.shape(), y.shape()));
-  std::vector<double> args(c.in.size());
-  for (int64_t i = 0; i < y.count(); ++i) {
-    for (size_t a = 0; a < args.size(); ++a) args[a] = c.in[a][broadcast_index(i, y.shape(), strides[a])];
-    y[i] = f(args);
-  }
-}
-
-template <Scalar f>
-void reference(const RefCall& c) {
-  each_element(c, [](const std::vector<double>& args) { return f(args.data()); });
-}
-
-// Operands count as rounded once: kernels may then approximate f as well as its condition allows, and no better.
-template <Scalar f>
-void magnitude(const RefCall& c) {
-  each_element(c, [](const std::vector<double>& args) {
-    std::vector<double> sizes;
-    for (double v : args) sizes.push_back(std::fabs(v));
-    return scalar_magnitude(f, args.data(), sizes.data(), static_cast<int>(args.size()));
-  });
-}
 void one(const RefCall& c) { std::fill_n(c.out[0].data, c.out[0].count(), 1.0); }  // comparisons are exact
 
 // --- functions ---
@@ -88,15 +43,6 @@ double select_of(const double* a) { return a[0] != 0 ? a[1] : a[2]; }
 // --- gradients ---
 Value x_of(GradBuilder& g) { return g.in(0); }
 Value y_of(GradBuilder& g) { return g.out(0); }
-Value times(GradBuilder& g, Value a, Value b) { return g.emit("mul", {a, b}); }
-Value scaled(GradBuilder& g, Value a, double by) { return g.emit("mul", {a, g.constant(by)}); }
-void give(GradBuilder& g, int i, Value dx) { g.add(i, g.sum_to(dx, g.type(g.in(i)).shape)); }
-
-// Unary: dx = dy * slope, where slope is a value built from x or y.
-template <Value (*slope)(GradBuilder&)>
-void chain(GradBuilder& g) {
-  if (g.wants(0)) g.add(0, times(g, g.dout(0), slope(g)));
-}
 Value abs_slope(GradBuilder& g) {
   const Value zero = g.constant(0), x = x_of(g);
   return g.emit("sub", {g.emit("greater", {x, zero}), g.emit("greater", {zero, x})});
@@ -166,23 +112,8 @@ void select_gradient(GradBuilder& g) {
 }
 
 // --- the list ---
-constexpr std::string_view kUnary = "(x: float) -> y", kBinary = "(a: float, b: float) -> y";
 constexpr std::string_view kMasking = "(dy: float, y: constant) -> dx",
                            kChoice = "(c: constant, a: float, b: float) -> y";
-
-template <int operands, Scalar f>
-constexpr OpDef pointwise_op(std::string_view name, void (*grad)(GradBuilder&), std::string_view examples,
-                             std::string_view signature = operands == 1 ? kUnary : kBinary) {
-  return {.name = name,
-          .signature = signature,
-          .type = type<operands>,
-          .grad = grad,
-          .reference = reference<f>,
-          .magnitude = magnitude<f>,
-          .aliases = over_alike,
-          .examples = examples,
-          .scalar = f};
-}
 
 constexpr std::string_view kSigned = "f32[]; f32[1]; f32[33]; f32[7,9]; f32[3,64]; f32[5,65]; f32[2,3,5,17]; f32[40]*8";
 constexpr std::string_view kPositive = "f32[]+; f32[15]+; f32[9,31]+; f32[2,3,1,8]+";

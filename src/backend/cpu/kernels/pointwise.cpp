@@ -25,12 +25,14 @@
 namespace situ::cpu {
 namespace {
 
-// Unary ones first: is_binary() goes by this order.
 // clang-format off
 #define SITU_POINTWISE_OPS(X)                                                                      \
   X(neg) X(exp) X(log) X(sqrt) X(rsqrt) X(reciprocal) X(abs) X(square)                             \
   X(relu) X(relu6) X(sigmoid) X(tanh) X(silu)                                                      \
-  X(add) X(sub) X(mul) X(div) X(max) X(min) X(greater) X(equal) X(relu_mask) X(relu6_mask) X(select)
+  X(erf) X(gelu) X(gelu_slope) X(gelu_tanh) X(gelu_tanh_slope) X(softplus)                         \
+  X(hard_sigmoid) X(hard_swish) X(hard_swish_slope)                                                \
+  X(add) X(sub) X(mul) X(div) X(max) X(min) X(greater) X(equal) X(relu_mask) X(relu6_mask)         \
+  X(leaky_relu) X(elu) X(select) X(normalize) X(norm_dx)
 // clang-format on
 
 enum class Opcode {
@@ -38,7 +40,8 @@ enum class Opcode {
   SITU_POINTWISE_OPS(SITU_ENUM)
 #undef SITU_ENUM
 };
-using StepFunction = void (*)(const float* a, const float* b, const float* c, float* y, int64_t n);
+constexpr size_t kMostArgs = 8;
+using StepFunction = void (*)(const float* const* args, float* y, int64_t n);
 
 }  // namespace
 }  // namespace situ::cpu
@@ -48,8 +51,10 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-template <Opcode OP>
-HWY_INLINE Floats apply(Floats a, Floats b, Floats c) {
+// One vector of an op; in(k) is that of operand k.
+template <Opcode OP, class In>
+HWY_INLINE Floats apply(const In& in) {
+  const Floats a = in(0);
   if constexpr (OP == Opcode::op_neg) return hn::Neg(a);
   if constexpr (OP == Opcode::op_exp) return exp_of(a);
   if constexpr (OP == Opcode::op_log) return log_of(a);
@@ -63,38 +68,45 @@ HWY_INLINE Floats apply(Floats a, Floats b, Floats c) {
   if constexpr (OP == Opcode::op_sigmoid) return sigmoid_of(a);
   if constexpr (OP == Opcode::op_tanh) return tanh_of(a);
   if constexpr (OP == Opcode::op_silu) return hn::Mul(a, sigmoid_of(a));
-  if constexpr (OP == Opcode::op_add) return hn::Add(a, b);
-  if constexpr (OP == Opcode::op_sub) return hn::Sub(a, b);
-  if constexpr (OP == Opcode::op_mul) return hn::Mul(a, b);
-  if constexpr (OP == Opcode::op_div) return hn::Div(a, b);
-  if constexpr (OP == Opcode::op_max) return hn::Max(a, b);
-  if constexpr (OP == Opcode::op_min) return hn::Min(a, b);
-  if constexpr (OP == Opcode::op_greater) return hn::IfThenElseZero(hn::Gt(a, b), fill(1.0f));
-  if constexpr (OP == Opcode::op_equal) return hn::IfThenElseZero(hn::Eq(a, b), fill(1.0f));
-  if constexpr (OP == Opcode::op_relu_mask) return hn::IfThenElseZero(hn::Gt(b, zeros()), a);
+  if constexpr (OP == Opcode::op_erf) return erf_of(a);
+  if constexpr (OP == Opcode::op_gelu) return gelu_of(a);
+  if constexpr (OP == Opcode::op_gelu_slope) return gelu_slope_of(a);
+  if constexpr (OP == Opcode::op_gelu_tanh) return gelu_tanh_of(a);
+  if constexpr (OP == Opcode::op_gelu_tanh_slope) return gelu_tanh_slope_of(a);
+  if constexpr (OP == Opcode::op_softplus) return softplus_of(a);
+  if constexpr (OP == Opcode::op_hard_sigmoid) return hard_sigmoid_of(a);
+  if constexpr (OP == Opcode::op_hard_swish) return hn::Mul(a, hard_sigmoid_of(a));
+  if constexpr (OP == Opcode::op_hard_swish_slope) return hard_swish_slope_of(a);
+  if constexpr (OP == Opcode::op_add) return hn::Add(a, in(1));
+  if constexpr (OP == Opcode::op_sub) return hn::Sub(a, in(1));
+  if constexpr (OP == Opcode::op_mul) return hn::Mul(a, in(1));
+  if constexpr (OP == Opcode::op_div) return hn::Div(a, in(1));
+  if constexpr (OP == Opcode::op_max) return hn::Max(a, in(1));
+  if constexpr (OP == Opcode::op_min) return hn::Min(a, in(1));
+  if constexpr (OP == Opcode::op_greater) return hn::IfThenElseZero(hn::Gt(a, in(1)), fill(1.0f));
+  if constexpr (OP == Opcode::op_equal) return hn::IfThenElseZero(hn::Eq(a, in(1)), fill(1.0f));
+  if constexpr (OP == Opcode::op_relu_mask) return hn::IfThenElseZero(hn::Gt(in(1), zeros()), a);
   if constexpr (OP == Opcode::op_relu6_mask)
-    return hn::IfThenElseZero(hn::And(hn::Gt(b, zeros()), hn::Lt(b, fill(6.0f))), a);
-  if constexpr (OP == Opcode::op_select) return hn::IfThenElse(hn::Eq(a, zeros()), c, b);
+    return hn::IfThenElseZero(hn::And(hn::Gt(in(1), zeros()), hn::Lt(in(1), fill(6.0f))), a);
+  if constexpr (OP == Opcode::op_leaky_relu) return hn::IfThenElse(hn::Gt(a, zeros()), a, hn::Mul(a, in(1)));
+  if constexpr (OP == Opcode::op_elu) return hn::IfThenElse(hn::Gt(a, zeros()), a, hn::Mul(in(1), expm1_of(a)));
+  if constexpr (OP == Opcode::op_select) return hn::IfThenElse(hn::Eq(a, zeros()), in(2), in(1));
+  if constexpr (OP == Opcode::op_normalize) return hn::MulAdd(hn::Sub(a, in(1)), hn::Mul(in(2), in(3)), in(4));
+  if constexpr (OP == Opcode::op_norm_dx) {
+    const Floats rstd = in(3), normal = hn::Mul(hn::Sub(in(1), in(2)), rstd);
+    return hn::Mul(hn::Mul(rstd, in(4)), hn::NegMulAdd(in(7), hn::MulAdd(normal, in(5), in(6)), a));
+  }
 }
 
-constexpr bool is_binary(Opcode op) { return op >= Opcode::op_add; }
-
-// y may be a, b or c: each vector is read before it is written.
+// y may be any operand: each vector is read before it is written.
 template <Opcode OP>
-void run_step(const float* a, const float* b, const float* c, float* y, int64_t n) {
+void run_step(const float* const* args, float* y, int64_t n) {
   const Tag d;
   int64_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) {
-    const Floats va = hn::LoadU(d, a + i);
-    const Floats vb = is_binary(OP) ? hn::LoadU(d, b + i) : va;
-    const Floats vc = OP == Opcode::op_select ? hn::LoadU(d, c + i) : va;
-    hn::StoreU(apply<OP>(va, vb, vc), d, y + i);
-  }
+  for (; i + lanes() <= n; i += lanes())
+    hn::StoreU(apply<OP>([&](int k) HWY_ATTR { return hn::LoadU(d, args[k] + i); }), d, y + i);
   if (i == n) return;
-  const Floats va = load_part(a + i, n - i);
-  const Floats vb = is_binary(OP) ? load_part(b + i, n - i) : va;
-  const Floats vc = OP == Opcode::op_select ? load_part(c + i, n - i) : va;
-  store_part(apply<OP>(va, vb, vc), y + i, n - i);
+  store_part(apply<OP>([&](int k) HWY_ATTR { return load_part(args[k] + i, n - i); }), y + i, n - i);
 }
 
 StepFunction step_function(Opcode op) {
@@ -125,7 +137,7 @@ constexpr int64_t kBlocksPerTask = 16;
 // A step's operand: an index into the table of pointers, which holds inputs, then literals, then buffers of steps.
 struct Step {
   StepFunction run = nullptr;
-  int args[3] = {0, 0, 0};
+  std::vector<int> args;
   int y = 0;
 };
 enum class Access { in_place, once, each_block };
@@ -186,7 +198,7 @@ Input bind_input(const Operand& operand, const Shape& to, int64_t& slots) {
 }
 
 // Buffers for steps, reused as soon as nobody reads them any more.
-void place_steps(Program& p, const ops::Expr& expr, const std::vector<std::array<int, 3>>& literal_of) {
+void place_steps(Program& p, const ops::Expr& expr, const std::vector<std::array<int, kMostArgs>>& literal_of) {
   const int steps = static_cast<int>(expr.steps.size());
   std::vector<int> last_use(expr.steps.size(), -1), where(expr.steps.size(), -1);
   for (int s = 0; s < steps; ++s)
@@ -199,9 +211,9 @@ void place_steps(Program& p, const ops::Expr& expr, const std::vector<std::array
     step.run = HWY_DYNAMIC_DISPATCH(step_function)(opcode_of(from.op->name));
     for (size_t a = 0; a < from.args.size(); ++a) {
       const ops::ExprArg& arg = from.args[a];
-      step.args[a] = arg.kind == ops::ExprArg::input  ? arg.index
-                     : arg.kind == ops::ExprArg::step ? where[static_cast<size_t>(arg.index)]
-                                                      : literal_of[static_cast<size_t>(s)][a];
+      step.args.push_back(arg.kind == ops::ExprArg::input  ? arg.index
+                          : arg.kind == ops::ExprArg::step ? where[static_cast<size_t>(arg.index)]
+                                                           : literal_of[static_cast<size_t>(s)][a]);
     }
     for (int t = 0; t < s; ++t)
       if (last_use[static_cast<size_t>(t)] == s) free.push_back(where[static_cast<size_t>(t)]);
@@ -229,7 +241,7 @@ std::shared_ptr<Program> make_program(const Call& call, const ops::Expr& expr) {
     p->output.slot = p->slots++;
   }
   std::vector<double> values;
-  std::vector<std::array<int, 3>> literal_of(expr.steps.size());
+  std::vector<std::array<int, kMostArgs>> literal_of(expr.steps.size());
   for (size_t s = 0; s < expr.steps.size(); ++s)
     for (size_t a = 0; a < expr.steps[s].args.size(); ++a)
       if (expr.steps[s].args[a].kind == ops::ExprArg::literal) {
@@ -279,8 +291,11 @@ void run_task(const Program& p, int64_t task) {
     }
     pointers[p.result] =
         p.output.access == Access::in_place ? p.output.data + first : scratch + p.output.slot * p.block;
-    for (const Step& step : p.steps)
-      step.run(pointers[step.args[0]], pointers[step.args[1]], pointers[step.args[2]], pointers[step.y], n);
+    for (const Step& step : p.steps) {
+      const float* args[kMostArgs];
+      for (size_t a = 0; a < step.args.size(); ++a) args[a] = pointers[step.args[a]];
+      step.run(args, pointers[step.y], n);
+    }
     if (p.output.access != Access::in_place) scatter(p.output, first, n, pointers[p.result]);
   }
 }

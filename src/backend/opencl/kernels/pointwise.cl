@@ -7,6 +7,7 @@
 // their extents and then, for y and each input, the elements to move for a step along each: extents[outer],
 // y[outer], i0[outer], ... A work-item does `chunk` vectors, counted row by row.
 #include "common.clh"
+#include "math.clh"
 
 #ifndef EACH_INPUT
 #define EACH_INPUT(F) F(i0, 0, 1)  // the inputs: name, index, stride along the last axis

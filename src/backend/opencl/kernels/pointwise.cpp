@@ -1,6 +1,8 @@
 // pointwise.cpp -- every pointwise op, `fused` and `bias`: the expression becomes source before pointwise.cl.
 //
 // One program per expression and pattern of stretched inputs; shapes and strides are arguments.
+#include <fmt/args.h>
+
 #include <cmath>
 #include <map>
 
@@ -10,7 +12,7 @@
 namespace situ::opencl::kernels {
 namespace {
 
-// {0}, {1}, {2} are the operands, all of type fv; a comparison of vectors yields a vector that ?: selects by.
+// {0}, {1}, ... are the operands, all of type fv; a comparison of vectors yields a vector that ?: selects by.
 std::string_view formula_of(std::string_view op) {
   static const std::map<std::string_view, std::string_view> formulas = {
       {"neg", "-{0}"},
@@ -37,6 +39,19 @@ std::string_view formula_of(std::string_view op) {
       {"relu_mask", "{1} > (fv)(0.0f) ? {0} : (fv)(0.0f)"},
       {"relu6_mask", "({1} > (fv)(0.0f) ? ({1} < (fv)(6.0f) ? {0} : (fv)(0.0f)) : (fv)(0.0f))"},
       {"select", "{0} != (fv)(0.0f) ? {1} : {2}"},
+      {"erf", "erf_of({0})"},
+      {"gelu", "gelu_of({0})"},
+      {"gelu_slope", "gelu_slope_of({0})"},
+      {"gelu_tanh", "gelu_tanh_of({0})"},
+      {"gelu_tanh_slope", "gelu_tanh_slope_of({0})"},
+      {"softplus", "softplus_of({0})"},
+      {"hard_sigmoid", "hard_sigmoid_of({0})"},
+      {"hard_swish", "{0} * hard_sigmoid_of({0})"},
+      {"hard_swish_slope", "hard_swish_slope_of({0})"},
+      {"leaky_relu", "{0} > (fv)(0.0f) ? {0} : {0} * {1}"},
+      {"elu", "{0} > (fv)(0.0f) ? {0} : {1} * expm1({0})"},
+      {"normalize", "({0} - {1}) * ({2} * {3}) + {4}"},
+      {"norm_dx", "{3} * {4} * ({0} - {7} * ({6} + ({1} - {2}) * {3} * {5}))"},
   };
   const auto it = formulas.find(op);
   SITU_ASSERT(it != formulas.end(), "pointwise op `{}` has no OpenCL formula", op);
@@ -56,10 +71,9 @@ std::string argument(const ops::ExprArg& arg) {
 }
 
 std::string statement(const ops::ExprStep& step, size_t number) {
-  std::string args[3];
-  for (size_t i = 0; i < step.args.size(); ++i) args[i] = argument(step.args[i]);
-  const std::string_view formula = formula_of(step.op->name);
-  return fmt::format("const fv t{} = {};", number, fmt::format(fmt::runtime(formula), args[0], args[1], args[2]));
+  fmt::dynamic_format_arg_store<fmt::format_context> args;
+  for (const ops::ExprArg& arg : step.args) args.push_back(argument(arg));
+  return fmt::format("const fv t{} = {};", number, fmt::vformat(formula_of(step.op->name), args));
 }
 
 // The source before pointwise.cl; strides[i] is that of input i along the last axis.
@@ -100,16 +114,45 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList pointwise() {
-  static constexpr Kernel kernels[] = {
-      {"fused", bind_pointwise},     {"bias", bind_pointwise},      {"neg", bind_pointwise},
-      {"exp", bind_pointwise},       {"log", bind_pointwise},       {"sqrt", bind_pointwise},
-      {"rsqrt", bind_pointwise},     {"abs", bind_pointwise},       {"reciprocal", bind_pointwise},
-      {"square", bind_pointwise},    {"relu", bind_pointwise},      {"relu6", bind_pointwise},
-      {"sigmoid", bind_pointwise},   {"tanh", bind_pointwise},      {"silu", bind_pointwise},
-      {"add", bind_pointwise},       {"sub", bind_pointwise},       {"mul", bind_pointwise},
-      {"div", bind_pointwise},       {"max", bind_pointwise},       {"min", bind_pointwise},
-      {"greater", bind_pointwise},   {"equal", bind_pointwise},     {"select", bind_pointwise},
-      {"relu_mask", bind_pointwise}, {"relu6_mask", bind_pointwise}};
+  static constexpr Kernel kernels[] = {{"fused", bind_pointwise},
+                                       {"bias", bind_pointwise},
+                                       {"neg", bind_pointwise},
+                                       {"exp", bind_pointwise},
+                                       {"log", bind_pointwise},
+                                       {"sqrt", bind_pointwise},
+                                       {"rsqrt", bind_pointwise},
+                                       {"abs", bind_pointwise},
+                                       {"reciprocal", bind_pointwise},
+                                       {"square", bind_pointwise},
+                                       {"relu", bind_pointwise},
+                                       {"relu6", bind_pointwise},
+                                       {"sigmoid", bind_pointwise},
+                                       {"tanh", bind_pointwise},
+                                       {"silu", bind_pointwise},
+                                       {"add", bind_pointwise},
+                                       {"sub", bind_pointwise},
+                                       {"mul", bind_pointwise},
+                                       {"div", bind_pointwise},
+                                       {"max", bind_pointwise},
+                                       {"min", bind_pointwise},
+                                       {"greater", bind_pointwise},
+                                       {"equal", bind_pointwise},
+                                       {"select", bind_pointwise},
+                                       {"relu_mask", bind_pointwise},
+                                       {"relu6_mask", bind_pointwise},
+                                       {"erf", bind_pointwise},
+                                       {"gelu", bind_pointwise},
+                                       {"gelu_slope", bind_pointwise},
+                                       {"gelu_tanh", bind_pointwise},
+                                       {"gelu_tanh_slope", bind_pointwise},
+                                       {"softplus", bind_pointwise},
+                                       {"hard_sigmoid", bind_pointwise},
+                                       {"hard_swish", bind_pointwise},
+                                       {"hard_swish_slope", bind_pointwise},
+                                       {"leaky_relu", bind_pointwise},
+                                       {"elu", bind_pointwise},
+                                       {"normalize", bind_pointwise},
+                                       {"norm_dx", bind_pointwise}};
   return {kernels, {}};
 }
 

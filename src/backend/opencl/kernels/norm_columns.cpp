@@ -1,0 +1,133 @@
+// norm_columns.cpp -- statistics of columns; few columns and many rows are cut into parts, joined by a second launch.
+#include "backend/opencl/kernels/call.h"
+
+namespace situ::opencl::kernels {
+namespace {
+
+Call column_call(std::string_view kernel, const Target& target, int64_t cols, int64_t parts) {
+  Call call = make_call("norm_columns.cl", kernel);
+  const int64_t vw = vector_width(target, cols);
+  call.define("VW", vw);
+  return set_grid(call, ceil_div(cols, vw), parts, 1, tuned(target, "reduce.WX"));
+}
+Arg eps_of(const LaunchSpec& launch) { return static_cast<float>(launch.node.attrs.number("eps")); }
+
+Call bind_moments(const LaunchSpec& launch, const Target& target) {
+  const TensorArg& x = launch.in[0];
+  Call call = column_call("moments", target, x.cols(), 1);
+  add_tensors(call, launch.in);
+  add_tensors(call, launch.out);
+  add_ints(call, {x.rows(), x.cols()});
+  return call.arg(eps_of(launch));
+}
+Call bind_moments_partial(const LaunchSpec& launch, const Target& target) {
+  const TensorArg &x = launch.in[0], &y = launch.out[0];
+  const int64_t parts = y.shape()[1];
+  Call call = column_call("moments_partial", target, x.cols(), parts);
+  add_tensors(call, {x, y});
+  add_ints(call, {x.rows(), x.cols(), parts, ceil_div(x.rows(), parts)});
+  return call;
+}
+Call bind_moments_final(const LaunchSpec& launch, const Target& target) {
+  const TensorArg& x = launch.in[0];
+  const int64_t parts = x.shape()[1], rows = launch.node.attrs.integer("rows");
+  Call call = column_call("moments_final", target, x.cols(), 1);
+  add_tensors(call, launch.in);
+  add_tensors(call, launch.out);
+  add_ints(call, {rows, x.cols(), parts, ceil_div(rows, parts)});
+  return call.arg(eps_of(launch));
+}
+
+enum Centre { kGroup, kRow, kNoMean };  // CENTRE of norm_columns.cl
+
+// The results lie in tensors of their own, or all parts of the first and then all of the second in one.
+template <Centre centre, bool partial>
+Call bind_sums(const LaunchSpec& launch, const Target& target) {
+  const TensorArg &x = launch.in[0], &rstd = launch.in.back();
+  const bool by_image = launch.node.op.starts_with("group");
+  const int64_t images = by_image ? x.shape()[0] : 1, rows = x.rows() / images;
+  const int64_t parts = partial ? launch.out[0].shape()[1] : 1, splits = parts / images;
+  TensorArg first = launch.out[0], second = launch.out.back();
+  if (partial) {
+    first.type = second.type = f32({parts, x.cols()});
+    if (centre != kNoMean) second.offset += parts * second.pitch * bytes_of(DType::f32);
+  }
+  Call call = column_call("norm_sums", target, x.cols(), parts);
+  call.define("CENTRE", centre);
+  add_tensors(call, {x, launch.in[1], centre == kNoMean ? rstd : launch.in[2], rstd, first, second});
+  add_ints(call, {images, rows, x.cols(), splits, ceil_div(rows, splits), by_image ? x.cols() / rstd.cols() : 1,
+                  rstd.cols()});
+  return call;
+}
+Call bind_sums_final(const LaunchSpec& launch, const Target& target) {
+  const TensorArg& x = launch.in[0];
+  const int64_t results = x.shape()[0];
+  Call call = column_call("norm_sums_final", target, x.cols(), results);
+  add_tensors(call, {x, launch.out[0], launch.out.back()});
+  add_ints(call, {x.cols(), x.shape()[1], results});
+  return call;
+}
+
+// --- one launch or two ----------------------------------------------------------------------------------------------
+constexpr int64_t kWorthParts = 4;  // chunks; fewer are done before a second launch has begun
+
+int64_t parts_for(const Target& target, int64_t images, int64_t rows, int64_t cols) {
+  const int64_t chunk = tuned(target, "reduce.CHUNK"), wanted = tuned(target, "reduce.ITEMS");
+  const int64_t items = images * ceil_div(cols, vector_width(target, cols));
+  if (items >= wanted || rows * cols < kWorthParts * chunk) return 1;
+  return std::min(ceil_div(rows, std::max<int64_t>(1, chunk / cols)), ceil_div(wanted, items));
+}
+
+void expand_moments(Expansion& e) {
+  const Shape& x = e.view().in(0).shape;
+  const int64_t parts = parts_for(e.target(), 1, x.rows(), x.cols());
+  ir::Values results;
+  if (parts == 1) {
+    results = e.launch_all("moments", e.inputs(), e.view().outs, e.attrs());
+  } else {
+    const ir::Value partial = e.launch("moments_partial", e.inputs(), f32({2, parts, x.cols()}), e.attrs());
+    results = e.launch_all("moments_final", {partial}, e.view().outs, ir::Attrs(e.attrs()).set("rows", x.rows()));
+  }
+  for (int i = 0; i < 3; ++i) e.result(i, results[static_cast<size_t>(i)]);
+}
+
+void expand_sums(Expansion& e) {
+  const Shape& x = e.view().in(0).shape;
+  const int64_t images = e.view().op == "group_norm_dparams" ? x[0] : 1;
+  const int64_t parts = images * parts_for(e.target(), images, x.rows() / images, x.cols());
+  const auto sums = static_cast<int64_t>(e.view().outs.size());
+  const std::string op(e.view().op);
+  ir::Values results;
+  if (parts == 1) {
+    results = e.launch_all(op, e.inputs(), e.view().outs, e.attrs());
+  } else {
+    const ir::Value partial = e.launch(op + "_partial", e.inputs(), f32({sums, parts, x.cols()}), e.attrs());
+    results = e.launch_all("norm_sums_final", {partial}, e.view().outs);
+  }
+  for (int i = 0; i < sums; ++i) e.result(i, results[static_cast<size_t>(i)]);
+}
+
+}  // namespace
+
+KernelList norm_columns() {
+  static constexpr Kernel kernels[] = {{"moments", bind_moments},
+                                       {"moments_partial", bind_moments_partial},
+                                       {"moments_final", bind_moments_final},
+                                       {"norm_sums", bind_sums<kGroup, false>},
+                                       {"norm_sums_partial", bind_sums<kGroup, true>},
+                                       {"layer_norm_dparams", bind_sums<kRow, false>},
+                                       {"layer_norm_dparams_partial", bind_sums<kRow, true>},
+                                       {"rms_norm_dparams", bind_sums<kNoMean, false>},
+                                       {"rms_norm_dparams_partial", bind_sums<kNoMean, true>},
+                                       {"group_norm_dparams", bind_sums<kGroup, false>},
+                                       {"group_norm_dparams_partial", bind_sums<kGroup, true>},
+                                       {"norm_sums_final", bind_sums_final}};
+  static constexpr device::Candidate candidates[] = {{"moments", "columns", nullptr, nullptr, expand_moments},
+                                                     {"norm_sums", "columns", nullptr, nullptr, expand_sums},
+                                                     {"layer_norm_dparams", "columns", nullptr, nullptr, expand_sums},
+                                                     {"rms_norm_dparams", "columns", nullptr, nullptr, expand_sums},
+                                                     {"group_norm_dparams", "columns", nullptr, nullptr, expand_sums}};
+  return {kernels, candidates};
+}
+
+}  // namespace situ::opencl::kernels

@@ -1,0 +1,138 @@
+// norm_test.cpp -- norms, activations, slices and upsampling: values as PyTorch defines them, and what parts fuse into.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "harness.h"
+#include "oracle.h"
+#include "step/compile.h"
+
+namespace situ::test {
+namespace {
+
+using oracle::Tensor;
+using oracle::Tensors;
+
+Tensors run(std::string_view op, std::string_view text, const Tensors& inputs) {
+  const auto examples = oracle::examples_from(op, text);
+  return oracle::run(oracle::single(ops::get(op), examples.at(0)).view(), inputs);
+}
+void expect_near(const Tensor& found, const Tensor& expected, double tolerance = 1e-12) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << "element " << i;
+}
+
+// --- values ---
+
+TEST(NormsByHand, StatisticsBelongToColumnsRowsOrGroups) {
+  const double eps = 0.75, s = 1;  // variances of 0.25: rstd = 1
+  const Tensors batch = run("batch_norm", "f32[2,2], f32[2], f32[2] {eps=0.75}", {{1, 5, 2, 6}, {2, 4}, {10, 20}});
+  expect_near(batch[0], {10 - s, 20 - 2 * s, 10 + s, 20 + 2 * s});
+  expect_near(batch[1], {1.5, 5.5});
+  expect_near(batch[2], {1 - eps, 1 - eps});
+  const Tensors layer = run("layer_norm", "f32[2,2], f32[2], f32[2] {eps=0.75}", {{1, 2, 5, 6}, {2, 4}, {10, 20}});
+  expect_near(layer[0], {10 - s, 20 + 2 * s, 10 - s, 20 + 2 * s});
+  expect_near(layer[1], {1.5, 5.5});
+  const Tensors rms = run("rms_norm", "f32[1,2], f32[2] {eps=3.5}", {{3, 4}, {1, 10}});  // mean of squares 12.5
+  expect_near(rms[0], {3.0 / 4, 40.0 / 4});
+  const Tensors group = run("group_norm", "f32[1,2,4], f32[4], f32[4] {groups=2, eps=0.75}",
+                            {{1, 2, 5, 5, 2, 1, 6, 6}, {1, 1, 1, 2}, {0, 0, 0, 0}});
+  expect_near(group[0], {-0.5, 0.5, -0.5, -1, 0.5, -0.5, 0.5, 1});
+  expect_near(group[1], {1.5, 5.5});
+}
+
+TEST(NormsByHand, Activations) {
+  const auto at = [](std::string_view op, double x) { return run(op, "f32[1]", {{x}})[0][0]; };
+  EXPECT_NEAR(at("gelu", 1), 0.8413447460685429, 1e-12);
+  EXPECT_NEAR(at("gelu", -1), -0.15865525393145707, 1e-12);
+  EXPECT_NEAR(at("gelu_tanh", 1), 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * 1.044715)), 1e-12);
+  EXPECT_NEAR(at("softplus", 0), std::log(2.0), 1e-12);
+  EXPECT_NEAR(at("softplus", 800), 800, 1e-12);
+  EXPECT_NEAR(at("hard_sigmoid", 1.5), 0.75, 1e-12);
+  EXPECT_NEAR(at("hard_swish", -1.5), -1.5 * 0.25, 1e-12);
+  EXPECT_NEAR(at("hard_swish", 5), 5, 1e-12);
+  expect_near(run("leaky_relu", "f32[2], f32[]", {{-2, 3}, {0.1}})[0], {-0.2, 3});
+  expect_near(run("elu", "f32[2], f32[]", {{-1, 3}, {2}})[0], {2 * (std::exp(-1.0) - 1), 3});
+}
+
+TEST(NormsByHand, Upsample) {
+  expect_near(run("upsample", "f32[1,1,3,1] {factor=[1,2], mode=\"bilinear\"}", {{1, 2, 4}})[0],
+              {1, 1.25, 1.75, 2.5, 3.5, 4});
+  expect_near(run("upsample", "f32[1,2,1,1] {factor=[3,1], mode=\"nearest\"}", {{1, 2}})[0], {1, 1, 1, 2, 2, 2});
+  expect_near(run("upsample_grad", "f32[1,1,4,1] {factor=[1,2], mode=\"bilinear\"}", {{1, 10, 100, 1000}})[0],
+              {1 + 7.5 + 25, 2.5 + 75 + 1000});
+}
+
+TEST(NormsByHand, PadAndSlice) {
+  expect_near(run("pad", "f32[1,2] {before=[1,0], after=[0,1]}", {{1, 2}})[0], {0, 0, 0, 1, 2, 0});
+  expect_near(run("slice", "f32[2,3] {begin=[1,1], size=[1,2]}", {{1, 2, 3, 4, 5, 6}})[0], {5, 6});
+}
+
+// --- launches ---
+
+std::vector<std::string> launches(const ir::Graph& graph) {
+  std::vector<std::string> names;
+  const step::Compiled compiled = step::compile({graph}, *device_under_test("cpu"), {});
+  for (const device::LaunchSpec& launch : compiled.programs[0].launches) names.push_back(launch.node.op);
+  return names;
+}
+using Names = std::vector<std::string>;
+
+// relu(batch_norm(x) + residual), x given a gradient: the pointwise halves take in what stands around them.
+TEST(NormFusion, BatchNormTakesInItsNeighbours) {
+  if (!device_under_test("cpu")) GTEST_SKIP() << "cpu is left out by SITU_TEST_DEVICES";
+  ir::Graph graph;
+  const Type image = f32({4, 8, 8, 16}), channels = f32({16});
+  const ir::Value x = graph.input("x", image), residual = graph.input("r", image);
+  const ir::Value gamma = graph.input("gamma", channels), beta = graph.input("beta", channels);
+  const ir::Value normal = ops::emit(graph, "batch_norm", {x, gamma, beta}, {{"eps", 1e-5}});
+  graph.output("y", ops::emit(graph, "relu", {ops::emit(graph, "add", {normal, residual})}));
+  EXPECT_EQ(launches(graph), (Names{"moments", "fused"}));
+}
+
+TEST(NormFusion, BatchNormGradientIsTwoLaunches) {
+  if (!device_under_test("cpu")) GTEST_SKIP() << "cpu is left out by SITU_TEST_DEVICES";
+  for (const bool wants_dx : {true, false}) {
+    ir::Graph graph;
+    const Type image = f32({4, 8, 8, 16}), channels = f32({16});
+    ir::Values in{graph.input("x", image), graph.input("dy", image)};
+    for (const char* name : {"mean", "rstd", "gamma"}) in.push_back(graph.input(name, channels));
+    const ir::Values d = ops::emit_all(graph, "batch_norm_grad", in);
+    if (wants_dx) graph.output("dx", ops::emit(graph, "mul", {d[0], graph.constant(2, f32({}))}));
+    graph.output("dgamma", d[1]);
+    EXPECT_EQ(launches(graph), wants_dx ? (Names{"norm_sums", "fused"}) : (Names{"norm_sums"}));
+  }
+}
+
+TEST(NormFusion, GeluGradientIsOneLaunch) {
+  if (!device_under_test("cpu")) GTEST_SKIP() << "cpu is left out by SITU_TEST_DEVICES";
+  for (const char* op : {"gelu", "gelu_tanh", "softplus", "hard_sigmoid", "hard_swish", "erf"}) {
+    ir::Graph graph;
+    const ir::Value x = graph.input("x", f32({4, 16})), dy = graph.input("dy", f32({4, 16}));
+    const ir::Value y = ops::emit(graph, op, {x});
+    ops::GradBuilder builder(graph, ir::Node(graph.producer(y)), {dy}, {true});
+    ops::get(op).grad(builder);
+    graph.output("dx", builder.dins()[0]);
+    EXPECT_EQ(launches(graph).back(), "fused") << op;
+    EXPECT_LE(launches(graph).size(), 2u) << op;  // the second is y itself, where the rule reads it
+  }
+}
+
+TEST(NormFusion, ASliceOfRowsOrColumnsIsAView) {
+  if (!device_under_test("cpu")) GTEST_SKIP() << "cpu is left out by SITU_TEST_DEVICES";
+  const auto sliced = [](const ir::Ints& begin, const ir::Ints& size) {
+    ir::Graph graph;
+    const ir::Value x = ops::emit(graph, "exp", {graph.input("x", f32({6, 5, 8}))});
+    const ir::Value part = ops::emit(graph, "slice", {x}, {{"begin", begin}, {"size", size}});
+    graph.output("y", ops::emit(graph, "exp", {part}));
+    return launches(graph);
+  };
+  EXPECT_EQ(sliced({2, 0, 0}, {3, 5, 8}), (Names{"exp", "exp"}));
+  EXPECT_EQ(sliced({0, 0, 1}, {6, 5, 4}), (Names{"exp", "exp"}));
+  EXPECT_EQ(sliced({2, 0, 1}, {3, 5, 4}), (Names{"exp", "exp"}));
+  EXPECT_EQ(sliced({2, 1, 1}, {1, 2, 4}), (Names{"exp", "exp"}));
+  EXPECT_EQ(sliced({2, 1, 1}, {2, 2, 4}), (Names{"exp", "window", "exp"}));
+}
+
+}  // namespace
+}  // namespace situ::test

@@ -37,6 +37,10 @@ HWY_INLINE Floats sigmoid_of(Floats x) {
   return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
 }
 
+// Derivatives, given the function's value.
+HWY_INLINE Floats slope_of_sigmoid(Floats y) { return hn::Mul(y, hn::Sub(fill(1.0f), y)); }
+HWY_INLINE Floats slope_of_tanh(Floats y) { return hn::NegMulAdd(y, y, fill(1.0f)); }
+
 }  // namespace situ::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

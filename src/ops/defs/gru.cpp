@@ -141,10 +141,10 @@ double grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool fi
   const RefTensor &h = call.in[0], &gates = call.in[1], &dzx = call.out[0], &dzh = call.out[1];
   const double r = gates[at], z = gates[at + w], m = gates[at + 2 * w], u = gates[at + 3 * w];
   const double before = first ? 0 : h[(row + s.back()) * w + j];
-  const double slope = terms ? std::fabs(1 - m * m) + m * m : 1 - m * m;
-  const double dm = (dh * part(1 - z) + arrived(2)) * slope;
-  const double dz = (dh * part(before - m) + arrived(1)) * part(z * (1 - z));
-  const double dr = (dm * part(u) + arrived(0)) * part(r * (1 - r));
+  const auto sigmoid_slope = [&](double y) { return terms ? std::fabs(y) * (1 + 2 * std::fabs(y)) : y * (1 - y); };
+  const double dm = (dh * (1 + part(-z)) + arrived(2)) * (terms ? 1 + 2 * m * m : 1 - m * m);
+  const double dz = (dh * (part(before) + part(-m)) + arrived(1)) * sigmoid_slope(z);
+  const double dr = (dm * part(u) + arrived(0)) * sigmoid_slope(r);
   dzx[to] = dzh[to] = dr;
   dzx[to + w] = dzh[to + w] = dz;
   dzx[to + 2 * w] = dm;

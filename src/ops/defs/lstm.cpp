@@ -128,17 +128,21 @@ void grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool firs
   const auto arrived = [&](int operand, int64_t i) {
     return call.in.size() > static_cast<size_t>(operand) ? part(call.in[static_cast<size_t>(operand)][i]) : 0;
   };
-  const auto square_slope = [&](double y) { return terms ? std::fabs(1 - y * y) + y * y : 1 - y * y; };
+  const auto sigmoid_slope = [&](double y) { return terms ? std::fabs(y) * (1 + 2 * std::fabs(y)) : y * (1 - y); };
+  const auto tanh_slope = [&](double y) { return terms ? 1 + 2 * y * y : 1 - y * y; };
   const RefTensor &c = call.in[0], &dz = call.out[0];
   const int64_t at = row * s.width + j, gate = row * 4 * s.width + j, w = s.width;
   const double* y = call.in[1].data + gate;
-  const double i = y[0], f = y[w], g = y[2 * w], o = y[3 * w], tanh_c = std::tanh(c[at]);
-  const double dc = arrived(4, at) + carry + dh * part(o) * square_slope(tanh_c);
+  const double i = y[0], f = y[w], g = y[2 * w], o = y[3 * w], value = std::tanh(c[at]);
+  const double of_c = (1 - value * value) * std::fabs(c[at]);  // what rounding c does to its tanh
+  const double tanh_c = terms ? std::fabs(value) + of_c : value;
+  const double slope_c = tanh_slope(value) + (terms ? 2 * std::fabs(value) * of_c : 0);
+  const double dc = arrived(4, at) + carry + dh * part(o) * slope_c;
   const double c_before = first ? 0 : c[at + s.back() * w];
-  dz[gate] = (dc * part(g) + arrived(5, gate)) * part(i * (1 - i));
-  dz[gate + w] = (dc * part(c_before) + arrived(5, gate + w)) * part(f * (1 - f));
-  dz[gate + 2 * w] = (dc * part(i) + arrived(5, gate + 2 * w)) * square_slope(g);
-  dz[gate + 3 * w] = (dh * part(tanh_c) + arrived(5, gate + 3 * w)) * part(o * (1 - o));
+  dz[gate] = (dc * part(g) + arrived(5, gate)) * sigmoid_slope(i);
+  dz[gate + w] = (dc * part(c_before) + arrived(5, gate + w)) * sigmoid_slope(f);
+  dz[gate + 2 * w] = (dc * part(i) + arrived(5, gate + 2 * w)) * tanh_slope(g);
+  dz[gate + 3 * w] = (dh * tanh_c + arrived(5, gate + 3 * w)) * sigmoid_slope(o);
   carry = dc * part(f);
 }
 

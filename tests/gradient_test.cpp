@@ -190,9 +190,11 @@ TEST(Gradient, RuleServesEachResultAlone) {
       for (size_t i = 0; i < sums.size(); ++i)
         for (size_t e = 0; e < sums[i].size() && !part.of[i].empty(); ++e) sums[i][e] += part.of[i][e];
     }
-    for (size_t i = 0; i < sums.size(); ++i)
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double tolerance = 1e-12 * (1 + norm(together.of[i]));
       for (size_t e = 0; e < sums[i].size(); ++e)
-        ASSERT_NEAR(sums[i][e], together.of[i][e], 1e-12 * (1 + norm(together.of[i]))) << "operand " << i;
+        ASSERT_NEAR(sums[i][e], together.of[i][e], tolerance) << "operand " << i;
+    }
   });
 }
 

@@ -103,7 +103,11 @@ const char* const kTuned[] = {"matmul",
                               "group_norm",
                               "group_norm_dparams",
                               "slice",
-                              "upsample"};
+                              "upsample",
+                              "lstm",
+                              "gru_grad",
+                              "attention",
+                              "attention_dkv"};
 
 TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";

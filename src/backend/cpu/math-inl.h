@@ -107,6 +107,10 @@ HWY_INLINE Floats hard_swish_slope_of(Floats x) {
   return hn::IfThenElse(hn::Lt(x, hn::Neg(three)), zeros(), inner);
 }
 
+// Derivatives, given the function's value.
+HWY_INLINE Floats slope_of_sigmoid(Floats y) { return hn::Mul(y, hn::Sub(fill(1.0f), y)); }
+HWY_INLINE Floats slope_of_tanh(Floats y) { return hn::NegMulAdd(y, y, fill(1.0f)); }
+
 }  // namespace situ::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -1,0 +1,193 @@
+// lstm.cpp -- an LSTM layer and its gradient, all time steps in one launch.
+//
+//   lstm       a = z_t + h_{t-1} w;  i, f, o = sigmoid(a), g = tanh(a);  c = f c + i g;  h = o tanh(c)
+//   lstm_grad  dh = dh_t + dz_{t+1} w^T;  dc = dc_t + carry + dh o (1 - tanh(c)^2);  dz from the gates;  carry = dc f
+// A task is a register tile's height of sequences and walks through time with them, so w is read once per step and
+// tile. What lasts from step to step rests in the results: h and c; and in dz, whose row of the next step holds its dh
+// (first quarter) and carry (second quarter) until they are used up.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/kernels/lstm.cpp"
+#include <hwy/foreach_target.h>
+// The order matters: highway.h after foreach_target.h.
+#include <algorithm>
+
+#include "backend/cpu/block_product.h"
+#include "backend/cpu/math-inl.h"
+#include "backend/cpu/simd-inl.h"
+#include "ops/sequence.h"
+
+#ifndef SITU_BACKEND_CPU_LSTM_ONCE_
+#define SITU_BACKEND_CPU_LSTM_ONCE_
+namespace situ::cpu {
+namespace {
+struct Lstm {
+  ops::Sequence seq;
+  PanelSet panels;
+  TileEpilogue epilogue;  // adds z, or dh
+  Matrix z, w, h, c, gates;
+  Matrix w_t, dh, dc, dgates, dz;  // of the gradient; dc and dgates may be missing
+};
+}  // namespace
+}  // namespace situ::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+namespace {
+
+// One row of the gates' sums becomes gates, state and output.
+HWY_INLINE void forward_row(const Lstm& l, const float* sums, int64_t row, bool first) {
+  const int64_t width = l.seq.width;
+  float *gate = l.gates.row(row), *c = l.c.row(row), *h = l.h.row(row);
+  const float* c_before = first ? nullptr : l.c.row(row + l.seq.back());
+  for (int64_t j = 0; j < width; j += lanes()) {
+    const int64_t n = width - j;
+    const Floats i = sigmoid_of(load_up_to(sums + j, n)), f = sigmoid_of(load_up_to(sums + width + j, n));
+    const Floats g = tanh_of(load_up_to(sums + 2 * width + j, n)), o = sigmoid_of(load_up_to(sums + 3 * width + j, n));
+    const Floats kept = first ? zeros() : hn::Mul(f, load_up_to(c_before + j, n));
+    const Floats state = hn::MulAdd(i, g, kept);
+    store_up_to(i, gate + j, n);
+    store_up_to(f, gate + width + j, n);
+    store_up_to(g, gate + 2 * width + j, n);
+    store_up_to(o, gate + 3 * width + j, n);
+    store_up_to(state, c + j, n);
+    store_up_to(hn::Mul(o, tanh_of(state)), h + j, n);
+  }
+}
+
+void lstm_task(const Lstm& l, int64_t task) {
+  const ops::Sequence& s = l.seq;
+  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
+  for (int64_t step = 0; step < s.time; ++step) {
+    const int64_t row = s.row(n0, step);
+    if (step)
+      multiply(l.panels, {.m = n1 - n0,
+                          .k = s.width,
+                          .a = l.h.row(row + s.back()),
+                          .a_row = s.time * l.h.pitch,
+                          .b = l.w.data,
+                          .b_step = l.w.pitch,
+                          .y = l.gates.data,
+                          .y_pitch = l.gates.pitch,
+                          .first_row = row,
+                          .row_step = s.time,
+                          .epilogue = &l.epilogue});
+    for (int64_t n = n0; n < n1; ++n) {
+      const int64_t r = s.row(n, step);
+      forward_row(l, step ? l.gates.row(r) : l.z.row(r), r, step == 0);
+    }
+  }
+}
+
+// dz of one row from dh, whose sum with the next step's part lies at `dh` (perhaps dz's own first quarter).
+HWY_INLINE void backward_row(const Lstm& l, const float* dh_row, int64_t row, bool first, bool last) {
+  const int64_t width = l.seq.width;
+  const float *gate = l.gates.row(row), *c = l.c.row(row);
+  const float* c_before = first ? nullptr : l.c.row(row + l.seq.back());
+  float *dz = l.dz.row(row), *carry_on = first ? nullptr : l.dz.row(row + l.seq.back()) + width;
+  for (int64_t j = 0; j < width; j += lanes()) {
+    const int64_t n = width - j;
+    const auto arrived = [&](const Matrix& m, int64_t col)
+                             HWY_ATTR { return m ? load_up_to(m.row(row) + col + j, n) : zeros(); };
+    const Floats i = load_up_to(gate + j, n), f = load_up_to(gate + width + j, n);
+    const Floats g = load_up_to(gate + 2 * width + j, n), o = load_up_to(gate + 3 * width + j, n);
+    const Floats tanh_c = tanh_of(load_up_to(c + j, n)), dh = load_up_to(dh_row + j, n);
+    const Floats carry = last ? zeros() : load_up_to(dz + width + j, n);
+    const Floats dc = hn::MulAdd(hn::Mul(dh, o), slope_of_tanh(tanh_c), hn::Add(arrived(l.dc, 0), carry));
+    const Floats before = first ? zeros() : load_up_to(c_before + j, n);
+    const Floats di = hn::MulAdd(dc, g, arrived(l.dgates, 0)), df = hn::MulAdd(dc, before, arrived(l.dgates, width));
+    const Floats dg = hn::MulAdd(dc, i, arrived(l.dgates, 2 * width));
+    const Floats d_o = hn::MulAdd(dh, tanh_c, arrived(l.dgates, 3 * width));
+    store_up_to(hn::Mul(di, slope_of_sigmoid(i)), dz + j, n);
+    store_up_to(hn::Mul(df, slope_of_sigmoid(f)), dz + width + j, n);
+    store_up_to(hn::Mul(dg, slope_of_tanh(g)), dz + 2 * width + j, n);
+    store_up_to(hn::Mul(d_o, slope_of_sigmoid(o)), dz + 3 * width + j, n);
+    if (!first) store_up_to(hn::Mul(dc, f), carry_on + j, n);
+  }
+}
+
+void grad_task(const Lstm& l, int64_t task) {
+  const ops::Sequence& s = l.seq;
+  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
+  for (int64_t step = s.time - 1; step >= 0; --step) {
+    const int64_t row = s.row(n0, step);
+    const bool last = step == s.time - 1;
+    if (!last)
+      multiply(l.panels, {.m = n1 - n0,
+                          .k = 4 * s.width,
+                          .a = l.dz.row(row - s.back()),
+                          .a_row = s.time * l.dz.pitch,
+                          .b = l.w_t.data,
+                          .b_step = l.w_t.pitch,
+                          .y = l.dz.data,
+                          .y_pitch = l.dz.pitch,
+                          .first_row = row,
+                          .row_step = s.time,
+                          .epilogue = &l.epilogue});
+    for (int64_t n = n0; n < n1; ++n) {
+      const int64_t r = s.row(n, step);
+      backward_row(l, last ? l.dh.row(r) : l.dz.row(r), r, step == 0, last);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace situ::cpu {
+namespace {
+HWY_EXPORT(lstm_task);
+HWY_EXPORT(grad_task);
+
+ops::Sequence sequence(const Call& call, const Operand& state) {
+  return {state.shape()[0], state.shape()[1], state.cols(), call.attrs.flag("reverse")};
+}
+void add_residual(Lstm& l, const Matrix& m) {
+  l.epilogue.count = 1;
+  l.epilogue.words[0] = {ops::Epilogue::residual, m.data, m.pitch};
+}
+template <typename Run>
+Work work(const Lstm& l, Run run) {
+  return {ceil_div(l.seq.batch, l.panels.mr), [l, run](int64_t task) { run(l, task); }};
+}
+
+Work bind_lstm(const Call& call) {
+  Lstm l;
+  l.seq = sequence(call, call.out[0]);
+  l.panels = make_panels(4 * l.seq.width, false, l.seq.batch, call.tuning());
+  l.z = matrix(call.in[0]);
+  l.w = matrix(call.in[1]);
+  l.h = matrix(call.out[0]);
+  l.c = matrix(call.out[1]);
+  l.gates = matrix(call.out[2]);
+  add_residual(l, l.z);
+  return work(l, &HWY_DYNAMIC_DISPATCH(lstm_task));
+}
+
+Work bind_grad(const Call& call) {
+  Lstm l;
+  l.seq = sequence(call, call.in[0]);
+  l.panels = make_panels(l.seq.width, false, l.seq.batch, call.tuning());
+  l.c = matrix(call.in[0]);
+  l.gates = matrix(call.in[1]);
+  l.w_t = matrix(call.in[2]);
+  l.dh = matrix(call.in[3]);
+  if (call.in.size() > 4) l.dc = matrix(call.in[4]);
+  if (call.in.size() > 5) l.dgates = matrix(call.in[5]);
+  l.dz = matrix(call.out[0]);
+  add_residual(l, l.dh);
+  return work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
+}
+
+}  // namespace
+
+namespace kernels {
+KernelList lstm() {
+  static constexpr Kernel kernels[] = {{"lstm", bind_lstm}, {"lstm_grad", bind_grad}};
+  return {kernels, {}};
+}
+}  // namespace kernels
+}  // namespace situ::cpu
+#endif

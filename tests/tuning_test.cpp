@@ -83,8 +83,9 @@ void expect_right(const std::string& kind, const ops::OpDef& op, const Tuning& t
 }
 
 // Ops whose kernels have tunables; the rest share those of the pointwise kernels.
-const char* const kTuned[] = {"matmul",   "conv2d",  "conv2d_dx", "conv2d_dw",   "add", "fused", "reduce",
-                              "max_pool", "softmax", "transpose", "gather_grad", "sgd", "adam"};
+const char* const kTuned[] = {"matmul",      "conv2d", "conv2d_dx", "conv2d_dw", "add",
+                              "fused",       "reduce", "max_pool",  "softmax",   "transpose",
+                              "gather_grad", "sgd",    "adam",      "rmsprop",   "square_sum"};
 
 TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";

@@ -34,9 +34,10 @@ std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
   const std::string init = state.attrs.text("init", "zeros");
   if (init == "zeros") return std::vector<float>(count, 0.0f);
   if (init == "ones") return std::vector<float>(count, 1.0f);
+  if (init == "constant") return std::vector<float>(count, static_cast<float>(state.attrs.number("value")));
   SITU_ASSERT(init == "uniform", "unknown initialiser {}", init);
   const double bound = state.attrs.number("bound");
-  const auto stream = static_cast<uint32_t>(hash_of(state.name));
+  const auto stream = static_cast<uint32_t>(hash_of(state.attrs.text("stream", state.name)));
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {
     const float u =

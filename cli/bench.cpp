@@ -21,7 +21,7 @@ struct Options {
 void run(const Options& o) {
   const model::Model model = model::find_model(o.model);
   step::ProgramSpec spec{model, o.batch, {}};
-  spec.optimizer.kind = model::parse_optimizer(o.optimizer);
+  spec.optimizer = model::default_optimizer(model::parse_optimizer(o.optimizer));
   const auto device = o.device.open();
   step::SessionOptions options;
   options.residency = step::parse_residency(o.residency);
@@ -56,7 +56,7 @@ void add_bench(CLI::App& app) {
   o->device.add_to(*verb);
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
-  verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
+  verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
   verb->add_option("--program", o->program, "train, micro, apply, evaluate or infer")->capture_default_str();
   verb->add_option("--seconds", o->seconds, "how long to measure")
       ->capture_default_str()

@@ -22,13 +22,13 @@ void add_dump(CLI::App& app) {
       ->capture_default_str();
   verb->add_option("--program", o->program, "train, micro, apply, evaluate, infer or prepare")->capture_default_str();
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
+  verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
   verb->add_flag("--unfused", o->unfused, "the graph as the naive residency runs it");
   o->device.add_to(*verb);
   verb->callback([o] {
     const model::Model model = model::find_model(o->model);
     step::ProgramSpec spec{model, o->batch, {}};
-    spec.optimizer.kind = model::parse_optimizer(o->optimizer);
+    spec.optimizer = model::default_optimizer(model::parse_optimizer(o->optimizer));
     const bool prepared = o->program == "prepare";
     std::string text, stages;
     step::CompileOptions options;

@@ -194,8 +194,16 @@ TEST(Ops, TypeRulesRejectWithASentence) {
       {"sgd", "f32[], f32[3], f32[4]", "must be f32[3] as the parameter is"},
       {"sgd", "f32[], f32[3], f32[3] {momentum=0.9}", "3 operands for each parameter"},
       {"sgd", "f32[], f32[3], f32[3] {nesterov=1}", "nesterov needs a momentum"},
-      {"adam", "f32[], f32[], f32[3], f32[3], f32[3] {beta1=0.9, beta2=0.999, eps=1.0e-8}", "w, g, m and v"},
+      {"adam", "f32[], f32[], f32[3], f32[3], f32[3] {beta1=0.9, beta2=0.999, eps=1.0e-8}",
+       "4 operands for each parameter"},
       {"adam", "f32[], f32[], f32[3], f32[3], f32[3], f32[3] {beta1=0.9, eps=1.0e-8}", "attribute `beta2` is missing"},
+      {"rmsprop", "f32[], f32[3], f32[3], f32[3] {alpha=1, eps=1.0e-8}", "alpha is 1: use at least 0 and less than 1"},
+      {"rmsprop", "f32[], f32[3], f32[3], f32[3] {alpha=0.9, eps=1.0e-8, centered=1}", "4 operands for each parameter"},
+      {"adagrad", "f32[], f32[], f32[3], f32[3], f32[3] {eps=0}", "eps must be larger than 0"},
+      {"lion", "f32[], f32[], f32[3], f32[3], f32[3] {beta1=0.9, beta2=0.99}", "3 operands for each parameter"},
+      {"ema", "f32[3], f32[3] {decay=1}", "decay is 1"},
+      {"sgd", "f32[], f32[3], f32[3] {clipped=1}", "the clipping factor must be f32[]"},
+      {"square_sum", "i32[3]", "all operands must be f32"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(fmt::format("{}({})", c.op, c.operands));

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <numbers>
 
 #include "base/error.h"
 #include "harness.h"
@@ -31,6 +32,45 @@ TEST(Schedules, CosineFromFullToNothing) {
   EXPECT_NEAR(rate_at(s, 50), 1, 1e-12);
   EXPECT_NEAR(rate_at(s, 25), 1 + std::sqrt(0.5), 1e-12);
   EXPECT_NEAR(rate_at(s, 100), 0, 1e-12);
+}
+TEST(Schedules, LinearFromFullToNothing) {
+  const Schedule s{Schedule::linear, 2, 110, 10, 0.1};
+  EXPECT_DOUBLE_EQ(rate_at(s, 9), 2);
+  EXPECT_DOUBLE_EQ(rate_at(s, 10), 2);
+  EXPECT_DOUBLE_EQ(rate_at(s, 35), 1.5);
+  EXPECT_NEAR(rate_at(s, 109), 0.02, 1e-15);
+  EXPECT_EQ(rate_at(s, 110), 0);
+  EXPECT_EQ(rate_at(s, 200), 0);
+}
+// PyTorch: OneCycleLR(max_lr=1, total_steps=20). The peak stands at step 5, the end at step 19.
+TEST(Schedules, OneCycleRisesAndFalls) {
+  const Schedule s{Schedule::one_cycle, 1, 20, 0, 0.1};
+  EXPECT_NEAR(rate_at(s, 0), 0.04, 1e-15);
+  EXPECT_NEAR(rate_at(s, 1), 0.04 + 0.96 * (1 - std::cos(0.2 * std::numbers::pi)) / 2, 1e-15);
+  EXPECT_NEAR(rate_at(s, 5), 1, 1e-15);
+  EXPECT_NEAR(rate_at(s, 12), (1 + 4e-6) / 2, 1e-12);
+  EXPECT_NEAR(rate_at(s, 19), 4e-6, 1e-15);
+  EXPECT_NEAR(rate_at(s, 30), 4e-6, 1e-15);
+  // total_steps=12: the peak lies between two steps, at 2.6.
+  const Schedule between{Schedule::one_cycle, 2, 17, 5, 0.1};
+  EXPECT_DOUBLE_EQ(rate_at(between, 4), 2);
+  EXPECT_NEAR(rate_at(between, 5), 0.08, 1e-15);
+  EXPECT_NEAR(rate_at(between, 7), 0.08 + 1.92 * (1 - std::cos(std::numbers::pi * 2 / 2.6)) / 2, 1e-12);
+  EXPECT_NEAR(rate_at(between, 8), 8e-6 + (2 - 8e-6) * (1 + std::cos(std::numbers::pi * 0.4 / 8.4)) / 2, 1e-12);
+  EXPECT_NEAR(rate_at(between, 16), 8e-6, 1e-12);
+}
+TEST(Schedules, VeryShortRuns) {
+  for (auto kind : {Schedule::constant, Schedule::step, Schedule::cosine, Schedule::linear, Schedule::one_cycle})
+    for (int64_t total : {1, 2, 3, 4, 10})
+      for (int64_t step = 0; step <= total; ++step) {
+        const double rate = rate_at({kind, 1, total, 0, 0.1}, step);
+        EXPECT_TRUE(rate >= 0 && rate <= 1) << name_of(kind) << " " << total << " " << step;
+      }
+}
+TEST(Schedules, HaveNames) {
+  for (const char* name : {"constant", "step", "cosine", "linear", "one-cycle"})
+    EXPECT_EQ(name_of(parse_schedule(name)), name);
+  EXPECT_THROW(parse_schedule("one_cycle"), Error);
 }
 TEST(Schedules, WarmUpRisesLinearlyAndTheRestFollows) {
   const Schedule s{Schedule::cosine, 1, 110, 10, 0.1};

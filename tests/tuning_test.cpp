@@ -107,7 +107,9 @@ const char* const kTuned[] = {"matmul",
                               "lstm",
                               "gru_grad",
                               "attention",
-                              "attention_dkv"};
+                              "attention_dkv",
+                              "rmsprop",
+                              "square_sum"};
 
 TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";

@@ -40,10 +40,11 @@ std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
   const std::string init = state.attrs.text("init", "zeros");
   if (init == "zeros") return std::vector<float>(count, 0.0f);
   if (init == "ones") return std::vector<float>(count, 1.0f);
+  if (init == "constant") return std::vector<float>(count, static_cast<float>(state.attrs.number("value")));
   SITU_ASSERT(init == "uniform" || init == "normal", "unknown initialiser {}", init);
   const bool normal = init == "normal";
   const double size = state.attrs.number(normal ? "std" : "bound");
-  const auto stream = static_cast<uint32_t>(hash_of(state.name));
+  const auto stream = static_cast<uint32_t>(hash_of(state.attrs.text("stream", state.name)));
   auto unit = [&](uint64_t i) {
     return unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0));
   };

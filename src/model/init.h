@@ -8,7 +8,8 @@
 
 namespace situ::model {
 
-// The starting values of a state, by its attributes; random ones depend on (seed, state name, element) alone.
+// The starting values of a state, by its attributes; random ones depend on (seed, state name, element) alone,
+// or with the attribute `stream` on that name instead: an average starts equal to its parameter.
 std::vector<float> initial_values(const ir::State& state, uint64_t seed);
 
 // PyTorch's shape and order, and back. States without `perm` are held as they are.

@@ -1,5 +1,7 @@
 #include "model/optimizer.h"
 
+#include <string>
+
 #include "base/error.h"
 #include "ops/op.h"
 
@@ -8,60 +10,141 @@ namespace {
 
 using ir::Value;
 
-Value slot(ir::Graph& graph, const std::string& parameter, const std::string& slot_name) {
+constexpr Optimizer::Kind kKinds[] = {Optimizer::sgd,     Optimizer::adam,    Optimizer::adamw,
+                                      Optimizer::rmsprop, Optimizer::adagrad, Optimizer::lion};
+
+std::string_view op_of(Optimizer::Kind kind) { return kind == Optimizer::adamw ? "adam" : name_of(kind); }
+bool counts_steps(Optimizer::Kind kind) {
+  return kind == Optimizer::adam || kind == Optimizer::adamw || kind == Optimizer::adagrad;
+}
+
+Value slot(ir::Graph& graph, const Optimizer& o, const std::string& parameter, const std::string& slot_name) {
   ir::State state = *graph.find_state(parameter);
   state.name = parameter + "." + slot_name;
   state.attrs.set("role", "slot").set("init", "zeros");
   state.attrs.erase("bound");
+  if (o.kind == Optimizer::adagrad && o.initial_sum != 0)
+    state.attrs.set("init", "constant").set("value", o.initial_sum);
   graph.declare(state);
   return graph.read(state.name);
 }
 
-ir::Attrs sgd_attrs(const Optimizer& o) {
-  return {{"momentum", o.momentum}, {"nesterov", int64_t{o.nesterov}}, {"decay", o.decay}};
+ir::Attrs rule_attrs(const Optimizer& o) {
+  switch (o.kind) {
+    case Optimizer::sgd:
+      return {{"momentum", o.momentum}, {"nesterov", int64_t{o.nesterov}}};
+    case Optimizer::adam:
+    case Optimizer::adamw:
+      return {
+          {"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"decoupled", int64_t{o.kind == Optimizer::adamw}}};
+    case Optimizer::rmsprop:
+      return {{"alpha", o.alpha}, {"eps", o.eps}, {"momentum", o.momentum}, {"centered", int64_t{o.centered}}};
+    case Optimizer::adagrad:
+      return {{"eps", o.eps}, {"lr_decay", o.lr_decay}};
+    case Optimizer::lion:
+      return {{"beta1", o.beta1}, {"beta2", o.beta2}};
+  }
+  return {};
 }
-ir::Attrs adam_attrs(const Optimizer& o) {
-  return {{"beta1", o.beta1},
-          {"beta2", o.beta2},
-          {"eps", o.eps},
-          {"decay", o.decay},
-          {"decoupled", int64_t{o.kind == Optimizer::adamw}}};
+
+ir::Attrs attrs_for(const Optimizer& o, const Type& parameter) {
+  ir::Attrs attrs = rule_attrs(o);
+  const bool decays = o.decay_biases_and_norms || parameter.shape.rank() != 1;
+  attrs.set("decay", decays ? o.decay : 0.0);
+  if (o.clip_norm > 0) attrs.set("clipped", int64_t{1});
+  if (o.clip_value > 0) attrs.set("clip_value", o.clip_value);
+  return attrs;
+}
+
+// What all gradients are multiplied by, as PyTorch's clip_grad_norm_ has it. In this order a NaN stays one.
+Value clip_factor(ir::Graph& graph, double most, const std::vector<Update>& updates) {
+  ir::Values gradients;
+  for (const Update& u : updates) gradients.push_back(u.gradient);
+  auto constant = [&](double value) { return graph.constant(value, f32({})); };
+  const Value norm = ops::emit(graph, "sqrt", {ops::emit(graph, "square_sum", gradients)});
+  const Value ratio = ops::emit(graph, "div", {constant(most), ops::emit(graph, "add", {norm, constant(1e-6)})});
+  return ops::emit(graph, "min", {constant(1), ratio});
+}
+
+// The average starts as the parameter does: its attributes, and its random stream.
+void append_average(ir::Graph& graph, double decay, const std::string& parameter, Value fresh) {
+  ir::State state = *graph.find_state(parameter);
+  state.name = ema_name(parameter);
+  state.attrs.set("role", "ema");
+  if (!state.attrs.has("stream")) state.attrs.set("stream", parameter);
+  graph.declare(state);
+  graph.write(state.name, ops::emit(graph, "ema", {graph.read(state.name), fresh}, {{"decay", decay}}));
 }
 
 }  // namespace
 
+Optimizer default_optimizer(Optimizer::Kind kind) {
+  Optimizer o;
+  o.kind = kind;
+  if (kind == Optimizer::rmsprop) o.momentum = 0;
+  if (kind == Optimizer::adagrad) o.eps = 1e-10;
+  if (kind == Optimizer::lion) o.beta2 = 0.99;
+  return o;
+}
+
 Optimizer::Kind parse_optimizer(std::string_view name) {
-  for (auto kind : {Optimizer::sgd, Optimizer::adam, Optimizer::adamw})
+  for (auto kind : kKinds)
     if (name == name_of(kind)) return kind;
-  fail("there is no optimizer `{}`: use sgd, adam or adamw", name);
+  fail("there is no optimizer `{}`: use sgd, adam, adamw, rmsprop, adagrad or lion", name);
 }
 
 std::string_view name_of(Optimizer::Kind kind) {
-  return kind == Optimizer::sgd ? "sgd" : kind == Optimizer::adam ? "adam" : "adamw";
+  switch (kind) {
+    case Optimizer::sgd:
+      return "sgd";
+    case Optimizer::adam:
+      return "adam";
+    case Optimizer::adamw:
+      return "adamw";
+    case Optimizer::rmsprop:
+      return "rmsprop";
+    case Optimizer::adagrad:
+      return "adagrad";
+    case Optimizer::lion:
+      return "lion";
+  }
+  return "";
 }
 
-std::vector<std::string> slot_names(const Optimizer& optimizer) {
-  if (optimizer.kind != Optimizer::sgd) return {"exp_avg", "exp_avg_sq"};
-  if (optimizer.momentum != 0) return {"momentum_buffer"};
-  return {};
+std::vector<std::string> slot_names(const Optimizer& o) {
+  std::vector<std::string> names;
+  if (o.kind == Optimizer::adam || o.kind == Optimizer::adamw) names = {"exp_avg", "exp_avg_sq"};
+  if (o.kind == Optimizer::lion) names = {"exp_avg"};
+  if (o.kind == Optimizer::adagrad) names = {"sum"};
+  if (o.kind == Optimizer::rmsprop) names = {"square_avg"};
+  if ((o.kind == Optimizer::sgd || o.kind == Optimizer::rmsprop) && o.momentum != 0) names.push_back("momentum_buffer");
+  if (o.kind == Optimizer::rmsprop && o.centered) names.push_back("grad_avg");
+  return names;
 }
 
 void append_updates(ir::Graph& graph, const Optimizer& optimizer, const std::vector<Update>& updates) {
-  const Value lr = graph.control("lr");
-  const bool is_sgd = optimizer.kind == Optimizer::sgd;
   graph.declare({"optimizer.step", Type{DType::f32, {}}, {{"role", "counter"}, {"init", "zeros"}}});
+  ir::Values scalars{graph.control("lr")};
   const Value step = graph.read("optimizer.step");
+  if (counts_steps(optimizer.kind)) scalars.push_back(step);
+  if (optimizer.clip_norm > 0) scalars.push_back(clip_factor(graph, optimizer.clip_norm, updates));
   const std::vector<std::string> slots = slot_names(optimizer);
+  ir::Values fresh_parameters;
   for (const auto& [parameter, gradient] : updates) {
-    ir::Values inputs = is_sgd ? ir::Values{lr} : ir::Values{lr, step};
+    ir::Values inputs = scalars;
     inputs.insert(inputs.end(), {graph.read(parameter), gradient});
-    for (const std::string& name : slots) inputs.push_back(slot(graph, parameter, name));
+    for (const std::string& name : slots) inputs.push_back(slot(graph, optimizer, parameter, name));
     const ir::Values fresh =
-        ops::emit_all(graph, is_sgd ? "sgd" : "adam", inputs, is_sgd ? sgd_attrs(optimizer) : adam_attrs(optimizer));
+        ops::emit_all(graph, op_of(optimizer.kind), inputs, attrs_for(optimizer, graph.find_state(parameter)->type));
     graph.write(parameter, fresh[0]);
     for (size_t i = 0; i < slots.size(); ++i) graph.write(parameter + "." + slots[i], fresh[i + 1]);
+    fresh_parameters.push_back(fresh[0]);
   }
-  if (!is_sgd) graph.write("optimizer.step", ops::emit(graph, "add", {step, graph.constant(1, f32({}))}));
+  if (optimizer.ema > 0)
+    for (size_t i = 0; i < updates.size(); ++i)
+      append_average(graph, optimizer.ema, updates[i].parameter, fresh_parameters[i]);
+  if (counts_steps(optimizer.kind))
+    graph.write("optimizer.step", ops::emit(graph, "add", {step, graph.constant(1, f32({}))}));
 }
 
 }  // namespace situ::model

@@ -1,4 +1,8 @@
 // optimizer.h -- one update per parameter, from its gradient; slots are states shaped, laid out and named after it.
+//
+//   clip_norm   all gradients times min(1, clip_norm / (norm of all gradients together + 1e-6))
+//   clip_value  then each element clamped to -clip_value..clip_value
+//   ema         states ema.NAME: ema = d * ema + (1 - d) * parameter after its update
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,19 +13,28 @@
 namespace situ::model {
 
 struct Optimizer {
-  enum Kind { sgd, adam, adamw } kind = sgd;
-  double momentum = 0.9;  // sgd
-  bool nesterov = false;
-  double decay = 0;  // weight decay: added to the gradient, or decoupled (adamw)
+  enum Kind { sgd, adam, adamw, rmsprop, adagrad, lion } kind = sgd;
+  double momentum = 0.9;  // sgd, rmsprop
+  bool nesterov = false;  // sgd
+  double decay = 0;       // weight decay: added to the gradient, or decoupled (adamw, lion)
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double alpha = 0.99;  // rmsprop
+  bool centered = false;
+  double lr_decay = 0, initial_sum = 0;  // adagrad
+  double clip_norm = 0, clip_value = 0;  // 0: off
+  bool decay_biases_and_norms = true;    // false: parameters of rank 1 do not decay
+  double ema = 0;                        // 0: off
 };
 
+// The settings PyTorch starts with (Lion: its paper), but for the decay, which is 0, and the momentum of sgd.
+Optimizer default_optimizer(Optimizer::Kind kind);
 Optimizer::Kind parse_optimizer(std::string_view name);
 std::string_view name_of(Optimizer::Kind kind);
 
-// Slots by PyTorch's names: NAME.momentum_buffer; NAME.exp_avg, NAME.exp_avg_sq; and `optimizer.step`, how many updates
-// were applied.
+// Slots by PyTorch's names: NAME.momentum_buffer; NAME.exp_avg, NAME.exp_avg_sq; NAME.square_avg, NAME.grad_avg;
+// NAME.sum; and `optimizer.step`, how many updates were applied.
 std::vector<std::string> slot_names(const Optimizer& optimizer);
+inline std::string ema_name(const std::string& parameter) { return "ema." + parameter; }
 
 // Appends the updates and state writes of these parameters (states, with their gradients).
 struct Update {

@@ -2,9 +2,11 @@
 //
 //   softmax       y  = exp(x - max x) / sum exp(x - max x)
 //   softmax_grad  dx = y * (dy - sum(y * dy))
-//   softmax_xent  loss = f * (log sum exp(l - max l) + max l - l[label]),  dlogits = f * (softmax(l) - onehot(label)),
-//                 f = weight * scale; f = 0 gives zeros whatever the row holds. A label that is no class: loss NaN, no
-//                 one-hot term.
+//   softmax_xent  loss = f * (log sum exp(l - max l) + sum t * (max l - l)),  dlogits = f * (softmax(l) - t),
+//                 t = (1 - smoothing) * onehot(label) + smoothing / C, f = weight * scale; f = 0 gives zeros whatever
+//                 the row holds. A label that is no class: loss NaN, no one-hot term.
+//   softmax_soft_xent  the same with t given: loss = f * (T log sum exp(..) + ..), dlogits = f * (T softmax(l) - t),
+//                 T = sum t
 // A task is a range of rows. Exponentials rest in the result until the sum is known.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/softmax.cpp"
@@ -31,6 +33,9 @@ struct Softmax {
   float* y = nullptr;  // softmax_grad: dx; softmax_xent: dlogits
   int64_t y_pitch = 0;
   const int32_t* labels = nullptr;
+  const float* targets = nullptr;
+  int64_t targets_pitch = 0;
+  double smoothing = 0;
   const float *weight = nullptr, *scale = nullptr;
   float* loss = nullptr;
 };
@@ -101,27 +106,85 @@ void grad_rows(const Softmax& s, int64_t task) {
   }
 }
 
+// sum(top - x)
+HWY_INLINE float sum_below(const float* x, int64_t n, float top) {
+  Floats sum = zeros();
+  for (int64_t i = 0; i + lanes() <= n; i += lanes()) sum = hn::Add(sum, hn::Sub(fill(top), hn::LoadU(Tag(), x + i)));
+  float rest = 0;
+  for (int64_t i = n / lanes() * lanes(); i < n; ++i) rest += top - x[i];
+  return sum_lanes(sum) + rest;
+}
+
+// y = factor * y - less
+HWY_INLINE void scale_and_shift_row(float* y, int64_t n, float factor, float less) {
+  for (int64_t i = 0; i < n; i += lanes())
+    store_up_to(hn::MulSub(load_up_to(y + i, n - i), fill(factor), fill(less)), y + i, n - i);
+}
+
 void xent_row(const Softmax& s, int64_t r, float factor) {
   const float* x = s.x + r * s.x_pitch;
   float* dx = s.y + r * s.y_pitch;
-  if (factor == 0) {
-    std::fill_n(dx, s.cols, 0.0f);
-    s.loss[r] = 0;
-    return;
-  }
   const int32_t label = s.labels[r];
   const bool known = label >= 0 && label < s.cols;
   const float chosen = known ? x[label] : std::numeric_limits<float>::quiet_NaN();
   const float top = row_max(x, s.cols), sum = exponentials(x, dx, s.cols, top);
-  s.loss[r] = factor * (std::log(sum) + (top - chosen));
   const float p = known ? dx[label] / sum : 0;
-  scale_row(dx, s.cols, factor / sum);
-  if (known) dx[label] = factor * (p - 1);
+  if (s.smoothing == 0) {
+    s.loss[r] = factor * (std::log(sum) + (top - chosen));
+    scale_row(dx, s.cols, factor / sum);
+    if (known) dx[label] = factor * (p - 1);
+    return;
+  }
+  const auto share = static_cast<float>(s.smoothing / static_cast<double>(s.cols));
+  const auto rest = static_cast<float>(1 - s.smoothing);
+  s.loss[r] = factor * (std::log(sum) + (rest * (top - chosen) + share * sum_below(x, s.cols, top)));
+  scale_and_shift_row(dx, s.cols, factor / sum, factor * share);
+  if (known) dx[label] = factor * (p - (rest + share));
+}
+
+// sum(t * (top - x)), where a target of 0 takes no part, and sum(t)
+HWY_INLINE std::pair<float, float> target_sums(const float* x, const float* t, int64_t n, float top) {
+  Floats below = zeros(), total = zeros();
+  for (int64_t i = 0; i < n;) {
+    Floats block_below = zeros(), block_total = zeros();  // long rows on short vectors would lose digits
+    for (int k = 0; k < 32 && i < n; ++k, i += lanes()) {
+      const Floats target = load_up_to(t + i, n - i), v = hn::Sub(fill(top), load_up_to(x + i, n - i));
+      block_below = hn::Add(block_below, hn::IfThenElseZero(hn::Ne(target, zeros()), hn::Mul(target, v)));
+      block_total = hn::Add(block_total, target);
+    }
+    below = hn::Add(below, block_below);
+    total = hn::Add(total, block_total);
+  }
+  return {sum_lanes(below), sum_lanes(total)};
+}
+
+void soft_row(const Softmax& s, int64_t r, float factor) {
+  const float *x = s.x + r * s.x_pitch, *t = s.targets + r * s.targets_pitch;
+  float* dx = s.y + r * s.y_pitch;
+  const float top = row_max(x, s.cols);
+  const auto [below, total] = target_sums(x, t, s.cols, top);
+  const float sum = exponentials(x, dx, s.cols, top);
+  s.loss[r] = factor * (total * std::log(sum) + below);
+  const Floats share = fill(total / sum), f = fill(factor);
+  for (int64_t i = 0; i < s.cols; i += lanes()) {
+    const int64_t n = s.cols - i;
+    store_up_to(hn::Mul(f, hn::MulSub(load_up_to(dx + i, n), share, load_up_to(t + i, n))), dx + i, n);
+  }
 }
 
 void xent_rows(const Softmax& s, int64_t task) {
   const int64_t last = std::min(s.rows, (task + 1) * s.rows_per_task);
-  for (int64_t r = task * s.rows_per_task; r < last; ++r) xent_row(s, r, s.weight[r] * s.scale[0]);
+  for (int64_t r = task * s.rows_per_task; r < last; ++r) {
+    const float factor = s.weight[r] * s.scale[0];
+    if (factor == 0) {
+      std::fill_n(s.y + r * s.y_pitch, s.cols, 0.0f);
+      s.loss[r] = 0;
+    } else if (s.targets) {
+      soft_row(s, r, factor);
+    } else {
+      xent_row(s, r, factor);
+    }
+  }
 }
 
 }  // namespace
@@ -164,7 +227,13 @@ Work bind_grad(const Call& call) {
 }
 Work bind_xent(const Call& call) {
   Softmax s = make_softmax(call.in[0], call.out[1]);
-  s.labels = call.in[1].i32();
+  if (call.in[1].type.dtype == DType::i32) {
+    s.labels = call.in[1].i32();
+    s.smoothing = call.attrs.number("smoothing", 0);
+  } else {
+    s.targets = call.in[1].f32();
+    s.targets_pitch = call.in[1].pitch;
+  }
   s.weight = call.in[2].f32();
   s.scale = call.in[3].f32();
   s.loss = call.out[0].f32();
@@ -175,8 +244,10 @@ Work bind_xent(const Call& call) {
 
 namespace kernels {
 KernelList softmax() {
-  static constexpr Kernel kernels[] = {
-      {"softmax", bind_softmax}, {"softmax_grad", bind_grad}, {"softmax_xent", bind_xent}};
+  static constexpr Kernel kernels[] = {{"softmax", bind_softmax},
+                                       {"softmax_grad", bind_grad},
+                                       {"softmax_xent", bind_xent},
+                                       {"softmax_soft_xent", bind_xent}};
   return {kernels, {}};
 }
 }  // namespace kernels

@@ -1,10 +1,7 @@
-// update.cpp -- the optimizers, one launch for all parameters of a group, in place.
+// update.cpp -- the optimizers, one launch for all parameters of a group, in place. Rules: ops/defs/update.cpp.
 //
-//   sgd   g += decay * w;  m = momentum * m + g;  w -= lr * (nesterov ? g + momentum * m : m)
-//   adam  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g;  t = step + 1
-//         w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps);  decay: g += decay * w, or w *= 1 - lr *
-//         decay
-// Every member is cut into pieces of kPiece elements; a task is one piece. lr and step are device scalars.
+// Every member is cut into pieces of kPiece elements; a task is one piece. lr, step and the clipping factor are device
+// scalars. square_sum_parts, which the factor comes from, walks groups of tensors in the same way.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/update.cpp"
 #include <hwy/foreach_target.h>
@@ -16,22 +13,29 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/simd-inl.h"
 #include "base/error.h"
+#include "ops/update.h"
 
 #ifndef SITU_BACKEND_CPU_UPDATE_ONCE_
 #define SITU_BACKEND_CPU_UPDATE_ONCE_
 namespace situ::cpu {
 namespace {
-// One row of pieces of a member's operands; sgd has no v, without momentum no m.
+constexpr size_t kMostSlots = ops::kMostSlots;
+
+// The same stretch of all operands of a member.
 struct Piece {
-  const float *w = nullptr, *g = nullptr, *m = nullptr, *v = nullptr;
-  float *new_w = nullptr, *new_m = nullptr, *new_v = nullptr;
+  const float *w = nullptr, *g = nullptr, *slot[kMostSlots] = {};
+  float *new_w = nullptr, *new_slot[kMostSlots] = {};
   int64_t count = 0;
 };
 struct Update {
+  explicit Update(const ir::Attrs& attrs) : settings(attrs) {}
+  ops::UpdateSettings settings;
+  const float *lr = nullptr, *step = nullptr, *factor = nullptr;
   std::vector<Piece> pieces;
-  const float *lr = nullptr, *step = nullptr;
-  double momentum = 0, decay = 0, beta1 = 0, beta2 = 0, eps = 0;
-  bool nesterov = false, decoupled = false;
+};
+struct Squares {
+  std::vector<std::pair<const float*, int64_t>> pieces;
+  float* parts = nullptr;
 };
 }  // namespace
 }  // namespace situ::cpu
@@ -43,17 +47,35 @@ namespace {
 
 HWY_INLINE Floats constant(double value) { return fill(static_cast<float>(value)); }
 
+// The gradient of some elements, scaled and clamped; a NaN stays one.
+struct Gradient {
+  const float* g;
+  Floats factor, low, high;
+  bool clamps;
+  HWY_INLINE Gradient(const Update& u, const Piece& p)
+      : g(p.g),
+        factor(fill(u.factor ? *u.factor : 1.0f)),
+        low(constant(-u.settings.clip_value)),
+        high(constant(u.settings.clip_value)),
+        clamps(u.settings.clip_value > 0) {}
+  HWY_INLINE Floats operator()(int64_t i, int64_t n) const {
+    const Floats scaled = hn::Mul(load_up_to(g + i, n), factor);
+    return clamps ? hn::Min(high, hn::Max(low, scaled)) : scaled;
+  }
+};
+
 void sgd_piece(const Update& u, int64_t task) {
   const Piece& p = u.pieces[static_cast<size_t>(task)];
-  const Floats lr = fill(*u.lr), momentum = constant(u.momentum), decay = constant(u.decay);
+  const Gradient gradient(u, p);
+  const Floats lr = fill(*u.lr), momentum = constant(u.settings.momentum), decay = constant(u.settings.decay);
   for (int64_t i = 0; i < p.count; i += lanes()) {
     const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, load_up_to(p.g + i, n));
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
     Floats step = g;
-    if (p.m) {
-      const Floats m = hn::MulAdd(momentum, load_up_to(p.m + i, n), g);
-      store_up_to(m, p.new_m + i, n);
-      step = u.nesterov ? hn::MulAdd(momentum, m, g) : m;
+    if (p.slot[0]) {
+      const Floats m = hn::MulAdd(momentum, load_up_to(p.slot[0] + i, n), g);
+      store_up_to(m, p.new_slot[0] + i, n);
+      step = u.settings.nesterov ? hn::MulAdd(momentum, m, g) : m;
     }
     store_up_to(hn::NegMulAdd(lr, step, w), p.new_w + i, n);
   }
@@ -61,23 +83,110 @@ void sgd_piece(const Update& u, int64_t task) {
 
 void adam_piece(const Update& u, int64_t task) {
   const Piece& p = u.pieces[static_cast<size_t>(task)];
+  const ops::UpdateSettings& s = u.settings;
+  const Gradient gradient(u, p);
   const double lr = static_cast<double>(*u.lr), t = static_cast<double>(*u.step) + 1;
   // 1 - beta^t without the cancellation at small t; in double, as PyTorch has it.
-  const double correction1 = -std::expm1(t * std::log(u.beta1)), correction2 = -std::expm1(t * std::log(u.beta2));
-  const Floats rate = constant(lr / correction1), root = constant(1 / std::sqrt(correction2)), eps = constant(u.eps);
-  const Floats beta1 = constant(u.beta1), beta2 = constant(u.beta2);
-  const Floats rest1 = constant(1 - u.beta1), rest2 = constant(1 - u.beta2);
-  const Floats decay = constant(u.decoupled ? 0 : u.decay), shrink = constant(u.decoupled ? 1 - lr * u.decay : 1);
+  const double correction1 = -std::expm1(t * std::log(s.beta1)), correction2 = -std::expm1(t * std::log(s.beta2));
+  const Floats rate = constant(lr / correction1), root = constant(1 / std::sqrt(correction2)), eps = constant(s.eps);
+  const Floats beta1 = constant(s.beta1), beta2 = constant(s.beta2);
+  const Floats rest1 = constant(1 - s.beta1), rest2 = constant(1 - s.beta2);
+  const Floats decay = constant(s.decoupled ? 0 : s.decay), shrink = constant(s.decoupled ? 1 - lr * s.decay : 1);
   for (int64_t i = 0; i < p.count; i += lanes()) {
     const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, load_up_to(p.g + i, n));
-    const Floats m = hn::MulAdd(rest1, g, hn::Mul(beta1, load_up_to(p.m + i, n)));
-    const Floats v = hn::MulAdd(hn::Mul(rest2, g), g, hn::Mul(beta2, load_up_to(p.v + i, n)));
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+    const Floats m = hn::MulAdd(rest1, g, hn::Mul(beta1, load_up_to(p.slot[0] + i, n)));
+    const Floats v = hn::MulAdd(hn::Mul(rest2, g), g, hn::Mul(beta2, load_up_to(p.slot[1] + i, n)));
     const Floats below = hn::MulAdd(hn::Sqrt(v), root, eps);
     store_up_to(hn::Sub(hn::Mul(w, shrink), hn::Div(hn::Mul(rate, m), below)), p.new_w + i, n);
-    store_up_to(m, p.new_m + i, n);
-    store_up_to(v, p.new_v + i, n);
+    store_up_to(m, p.new_slot[0] + i, n);
+    store_up_to(v, p.new_slot[1] + i, n);
   }
+}
+
+void rmsprop_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  const ops::UpdateSettings& s = u.settings;
+  const Gradient gradient(u, p);
+  const bool heavy = s.momentum != 0;
+  const size_t of_mean = heavy ? 2 : 1;
+  const Floats lr = fill(*u.lr), decay = constant(s.decay), momentum = constant(s.momentum), eps = constant(s.eps);
+  const Floats alpha = constant(s.alpha), rest = constant(1 - s.alpha);
+  for (int64_t i = 0; i < p.count; i += lanes()) {
+    const int64_t n = p.count - i;
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+    Floats square = hn::MulAdd(hn::Mul(rest, g), g, hn::Mul(alpha, load_up_to(p.slot[0] + i, n)));
+    store_up_to(square, p.new_slot[0] + i, n);
+    if (s.centered) {
+      const Floats mean = hn::MulAdd(rest, g, hn::Mul(alpha, load_up_to(p.slot[of_mean] + i, n)));
+      store_up_to(mean, p.new_slot[of_mean] + i, n);
+      square = hn::Max(zeros(), hn::NegMulAdd(mean, mean, square));
+    }
+    Floats step = hn::Div(g, hn::Add(hn::Sqrt(square), eps));
+    if (heavy) {
+      step = hn::MulAdd(momentum, load_up_to(p.slot[1] + i, n), step);
+      store_up_to(step, p.new_slot[1] + i, n);
+    }
+    store_up_to(hn::NegMulAdd(lr, step, w), p.new_w + i, n);
+  }
+}
+
+void adagrad_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  const ops::UpdateSettings& s = u.settings;
+  const Gradient gradient(u, p);
+  const Floats rate = constant(static_cast<double>(*u.lr) / (1 + static_cast<double>(*u.step) * s.lr_decay));
+  const Floats decay = constant(s.decay), eps = constant(s.eps);
+  for (int64_t i = 0; i < p.count; i += lanes()) {
+    const int64_t n = p.count - i;
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+    const Floats sum = hn::MulAdd(g, g, load_up_to(p.slot[0] + i, n));
+    store_up_to(sum, p.new_slot[0] + i, n);
+    store_up_to(hn::Sub(w, hn::Div(hn::Mul(rate, g), hn::Add(hn::Sqrt(sum), eps))), p.new_w + i, n);
+  }
+}
+
+void lion_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  const ops::UpdateSettings& s = u.settings;
+  const Gradient gradient(u, p);
+  const Floats lr = fill(*u.lr), shrink = constant(1 - static_cast<double>(*u.lr) * s.decay);
+  const Floats beta1 = constant(s.beta1), beta2 = constant(s.beta2);
+  const Floats rest1 = constant(1 - s.beta1), rest2 = constant(1 - s.beta2);
+  for (int64_t i = 0; i < p.count; i += lanes()) {
+    const int64_t n = p.count - i;
+    const Floats g = gradient(i, n), m = load_up_to(p.slot[0] + i, n);
+    const Floats towards = hn::MulAdd(rest1, g, hn::Mul(beta1, m));
+    const Floats signed_rate = hn::IfThenElseZero(hn::Ne(towards, zeros()), hn::CopySign(lr, towards));
+    const Floats step = hn::IfThenElse(hn::Eq(towards, towards), signed_rate, towards);  // a NaN shows
+    store_up_to(hn::MulSub(load_up_to(p.w + i, n), shrink, step), p.new_w + i, n);
+    store_up_to(hn::MulAdd(rest2, g, hn::Mul(beta2, m)), p.new_slot[0] + i, n);
+  }
+}
+
+void ema_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  const Floats decay = constant(u.settings.decay), rest = constant(1 - u.settings.decay);
+  for (int64_t i = 0; i < p.count; i += lanes()) {
+    const int64_t n = p.count - i;
+    const Floats e = hn::MulAdd(rest, load_up_to(p.g + i, n), hn::Mul(decay, load_up_to(p.w + i, n)));
+    store_up_to(e, p.new_w + i, n);
+  }
+}
+
+// Blocks of a few terms: one long chain would lose digits.
+void square_piece(const Squares& s, int64_t task) {
+  const auto [x, count] = s.pieces[static_cast<size_t>(task)];
+  Floats sum = zeros();
+  for (int64_t i = 0; i < count;) {
+    Floats block = zeros();
+    for (int k = 0; k < 16 && i < count; ++k, i += lanes()) {
+      const Floats v = load_up_to(x + i, count - i);
+      block = hn::MulAdd(v, v, block);
+    }
+    sum = hn::Add(sum, block);
+  }
+  s.parts[task] = sum_lanes(sum);
 }
 
 }  // namespace
@@ -89,65 +198,79 @@ namespace situ::cpu {
 namespace {
 HWY_EXPORT(sgd_piece);
 HWY_EXPORT(adam_piece);
+HWY_EXPORT(rmsprop_piece);
+HWY_EXPORT(adagrad_piece);
+HWY_EXPORT(lion_piece);
+HWY_EXPORT(ema_piece);
+HWY_EXPORT(square_piece);
 
 constexpr int64_t kPiece = 16384;
 
-// A member's operands by name; each is dense, or cut into its rows.
-struct Member {
-  const Operand *w, *g, *m, *v, *new_w, *new_m, *new_v;
-};
-bool dense(const Operand* o) { return !o || o->pitch == o->cols(); }
-float* at(const Operand* o, int64_t row, int64_t col) { return o ? o->f32() + row * o->pitch + col : nullptr; }
+void need_dense(const Operand& o) {
+  SITU_ASSERT(o.pitch == o.cols() || o.rows() == 1, "operands of an update are dense");
+}
 
-void add_member(Update& u, const Member& x) {
-  bool flat = true;
-  for (const Operand* o : {x.w, x.g, x.m, x.v, x.new_w, x.new_m, x.new_v}) flat = flat && dense(o);
-  const int64_t rows = flat ? 1 : x.w->rows(), cols = flat ? x.w->type.count() : x.w->cols();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; c += kPiece)
-      u.pieces.push_back({at(x.w, r, c), at(x.g, r, c), at(x.m, r, c), at(x.v, r, c), at(x.new_w, r, c),
-                          at(x.new_m, r, c), at(x.new_v, r, c), std::min(kPiece, cols - c)});
+// in: w, g, slots; out: w, slots.
+void add_member(Update& u, std::span<const Operand> in, std::span<const Operand> out) {
+  for (const Operand& o : in) need_dense(o);
+  for (const Operand& o : out) need_dense(o);
+  const int64_t count = in[0].type.count();
+  for (int64_t c = 0; c < count; c += kPiece) {
+    Piece p;
+    p.w = in[0].f32() + c;
+    p.g = in[1].f32() + c;
+    p.new_w = out[0].f32() + c;
+    for (size_t k = 0; k + 1 < out.size(); ++k) {
+      p.slot[k] = in[2 + k].f32() + c;
+      p.new_slot[k] = out[1 + k].f32() + c;
+    }
+    p.count = std::min(kPiece, count - c);
+    u.pieces.push_back(p);
+  }
 }
 
 template <typename Run>
-Work work(std::shared_ptr<Update> u, Run run) {
+Work bind_update(const Call& call, std::string_view op, Run run) {
+  const ops::UpdateLayout layout = ops::update_layout(op, call.attrs);
+  auto u = std::make_shared<Update>(call.attrs);
+  size_t next = 0;
+  if (layout.lr) u->lr = call.in[next++].f32();
+  if (layout.step) u->step = call.in[next++].f32();
+  if (layout.clipped) u->factor = call.in[next++].f32();
+  const auto each = static_cast<size_t>(layout.each()), results = static_cast<size_t>(layout.results());
+  const std::span<const Operand> in(call.in), out(call.out);
+  for (size_t i = next, o = 0; i < in.size(); i += each, o += results)
+    add_member(*u, in.subspan(i, each), out.subspan(o, results));
   return {static_cast<int64_t>(u->pieces.size()), [u, run](int64_t task) { run(*u, task); }};
 }
 
-Work bind_sgd(const Call& call) {
-  auto u = std::make_shared<Update>();
-  u->lr = call.in[0].f32();
-  u->momentum = call.attrs.number("momentum", 0);
-  u->decay = call.attrs.number("decay", 0);
-  u->nesterov = call.attrs.flag("nesterov");
-  const size_t each = u->momentum != 0 ? 3 : 2;
-  for (size_t i = 1, o = 0; i < call.in.size(); i += each, o += each - 1) {
-    const Operand *m = each == 3 ? &call.in[i + 2] : nullptr, *new_m = each == 3 ? &call.out[o + 1] : nullptr;
-    add_member(*u, {&call.in[i], &call.in[i + 1], m, nullptr, &call.out[o], new_m, nullptr});
-  }
-  return work(u, &HWY_DYNAMIC_DISPATCH(sgd_piece));
-}
+Work bind_sgd(const Call& call) { return bind_update(call, "sgd", &HWY_DYNAMIC_DISPATCH(sgd_piece)); }
+Work bind_adam(const Call& call) { return bind_update(call, "adam", &HWY_DYNAMIC_DISPATCH(adam_piece)); }
+Work bind_rmsprop(const Call& call) { return bind_update(call, "rmsprop", &HWY_DYNAMIC_DISPATCH(rmsprop_piece)); }
+Work bind_adagrad(const Call& call) { return bind_update(call, "adagrad", &HWY_DYNAMIC_DISPATCH(adagrad_piece)); }
+Work bind_lion(const Call& call) { return bind_update(call, "lion", &HWY_DYNAMIC_DISPATCH(lion_piece)); }
+Work bind_ema(const Call& call) { return bind_update(call, "ema", &HWY_DYNAMIC_DISPATCH(ema_piece)); }
 
-Work bind_adam(const Call& call) {
-  auto u = std::make_shared<Update>();
-  u->lr = call.in[0].f32();
-  u->step = call.in[1].f32();
-  u->beta1 = call.attrs.number("beta1");
-  u->beta2 = call.attrs.number("beta2");
-  u->eps = call.attrs.number("eps");
-  u->decay = call.attrs.number("decay", 0);
-  u->decoupled = call.attrs.flag("decoupled");
-  for (size_t i = 2, o = 0; i < call.in.size(); i += 4, o += 3)
-    add_member(*u, {&call.in[i], &call.in[i + 1], &call.in[i + 2], &call.in[i + 3], &call.out[o], &call.out[o + 1],
-                    &call.out[o + 2]});
-  return work(u, &HWY_DYNAMIC_DISPATCH(adam_piece));
+Work bind_squares(const Call& call) {
+  auto s = std::make_shared<Squares>();
+  const int64_t piece = call.attrs.integer("piece");
+  for (const Operand& x : call.in) {
+    need_dense(x);
+    for (int64_t i = 0; i < x.type.count(); i += piece)
+      s->pieces.push_back({x.f32() + i, std::min(piece, x.type.count() - i)});
+  }
+  s->parts = call.out[0].f32();
+  const auto run = &HWY_DYNAMIC_DISPATCH(square_piece);
+  return {static_cast<int64_t>(s->pieces.size()), [s, run](int64_t task) { run(*s, task); }};
 }
 
 }  // namespace
 
 namespace kernels {
 KernelList update() {
-  static constexpr Kernel kernels[] = {{"sgd", bind_sgd}, {"adam", bind_adam}};
+  static constexpr Kernel kernels[] = {
+      {"sgd", bind_sgd},   {"adam", bind_adam}, {"rmsprop", bind_rmsprop},         {"adagrad", bind_adagrad},
+      {"lion", bind_lion}, {"ema", bind_ema},   {"square_sum_parts", bind_squares}};
   return {kernels, {}};
 }
 }  // namespace kernels

@@ -2,9 +2,11 @@
 //
 //   softmax       y = exp(x - max x) / sum exp(x - max x)
 //   softmax_grad  dx = y * (dy - sum(y * dy))
-//   softmax_xent  loss = f * (log sum exp(l - max l) + max l - l[label]),  dlogits = f * (softmax(l) - onehot(label)),
-//                 f = weight * scale; f = 0 gives exactly 0. A label that is no class: loss NaN, no one-hot term.
-//   accuracy      weight where the first maximum stands at the label, else 0
+//   softmax_xent  loss = f * (log sum exp(l - max l) + sum t * (max l - l)),  dlogits = f * (softmax(l) - t),
+//                 t = (1 - smoothing) * onehot(label) + smoothing / C, f = weight * scale; f = 0 gives exactly 0. A label
+//                 that is no class: loss NaN, no one-hot term.
+//   softmax_soft_xent  with t given: loss = f * (T log sum exp(..) + ..), dlogits = f * (T softmax(l) - t), T = sum t
+//   accuracy      weight where fewer than `top` logits are larger than the label's, or equal and before it; else 0
 // A work-item owns a row. softmax may overwrite x, softmax_grad y or dy: an element is read before it is written.
 #include "common.clh"
 
@@ -66,9 +68,24 @@ __kernel GROUP void softmax_grad(TENSOR(const float, y), TENSOR(const float, dy)
   for (; c < cols; ++c) out[c] = in[c] * (din[c] - dot_product);
 }
 
+// sum(top - x)
+static inline float sum_below(__global const float* x, int cols, float top) {
+  fv sum = (fv)(0.0f);
+  float rest = 0.0f;
+  int c = 0;
+  for (; c + VW <= cols; c += VW) sum += (fv)(top) - LOAD(x + c);
+  for (; c < cols; ++c) rest += top - x[c];
+  return sum_of_lanes(sum) + rest;
+}
+
+static inline void zero_row(__global float* y, int cols) {
+  for (int c = 0; c < cols; ++c) y[c] = 0.0f;
+}
+
+// share = smoothing / C and rest = 1 - smoothing come rounded once from the host.
 __kernel GROUP void softmax_xent(TENSOR(const float, logits), TENSOR(const int, labels), TENSOR(const float, weight),
                                  TENSOR(const float, scale), TENSOR(float, loss), TENSOR(float, dlogits), int rows,
-                                 int cols) {
+                                 int cols, float share, float rest) {
   const int row = get_global_id(0);
   if (row >= rows) return;
   __global const float* in = START(logits) + row * logits_pitch;
@@ -76,23 +93,66 @@ __kernel GROUP void softmax_xent(TENSOR(const float, logits), TENSOR(const int, 
   const float factor = START(weight)[row] * START(scale)[0];
   if (factor == 0.0f) {
     START(loss)[row] = 0.0f;
-    for (int c = 0; c < cols; ++c) out[c] = 0.0f;
+    zero_row(out, cols);
     return;
   }
   const int label = START(labels)[row], known = label >= 0 && label < cols;
   const float top = row_max(in, cols), sum = exp_row(in, out, cols, top);
-  START(loss)[row] = known ? factor * (log(sum) + (top - in[label])) : NAN;
+  float below = known ? rest * (top - in[label]) : NAN;
+  if (share > 0.0f) below += share * sum_below(in, cols, top);
+  START(loss)[row] = factor * (log(sum) + below);
   scale_row(out, cols, factor / sum);
-  if (known) out[label] -= factor;
+  if (share > 0.0f)
+    for (int c = 0; c < cols; ++c) out[c] -= factor * share;
+  if (known) out[label] -= factor * rest;
+}
+
+// A target of 0 takes no part, whatever its logit is.
+__kernel GROUP void softmax_soft_xent(TENSOR(const float, logits), TENSOR(const float, targets),
+                                      TENSOR(const float, weight), TENSOR(const float, scale), TENSOR(float, loss),
+                                      TENSOR(float, dlogits), int rows, int cols) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global const float *in = START(logits) + row * logits_pitch, *t = START(targets) + row * targets_pitch;
+  __global float* out = START(dlogits) + row * dlogits_pitch;
+  const float factor = START(weight)[row] * START(scale)[0];
+  if (factor == 0.0f) {
+    START(loss)[row] = 0.0f;
+    zero_row(out, cols);
+    return;
+  }
+  const float top = row_max(in, cols), sum = exp_row(in, out, cols, top);
+  fv below = (fv)(0.0f), total = (fv)(0.0f);
+  float rest_below = 0.0f, rest_total = 0.0f;
+  int c = 0;
+  for (; c + VW <= cols; c += VW) {
+    const fv target = LOAD(t + c);
+    below += target != (fv)(0.0f) ? target * ((fv)(top) - LOAD(in + c)) : (fv)(0.0f);
+    total += target;
+  }
+  for (; c < cols; ++c) {
+    rest_below += t[c] != 0.0f ? t[c] * (top - in[c]) : 0.0f;
+    rest_total += t[c];
+  }
+  const float all = sum_of_lanes(total) + rest_total;
+  START(loss)[row] = factor * (all * log(sum) + (sum_of_lanes(below) + rest_below));
+  const float part = all / sum;
+  for (c = 0; c + VW <= cols; c += VW) STORE((fv)(factor) * (LOAD(out + c) * (fv)(part) - LOAD(t + c)), out + c);
+  for (; c < cols; ++c) out[c] = factor * (out[c] * part - t[c]);
 }
 
 __kernel GROUP void accuracy(TENSOR(const float, logits), TENSOR(const int, labels), TENSOR(const float, weight),
-                             TENSOR(float, y), int rows, int cols) {
+                             TENSOR(float, y), int rows, int cols, int top) {
   const int row = get_global_id(0);
   if (row >= rows) return;
   __global const float* in = START(logits) + row * logits_pitch;
-  int best = 0;
-  for (int c = 1; c < cols; ++c)
-    if (in[c] > in[best]) best = c;
-  START(y)[row] = best == START(labels)[row] ? START(weight)[row] : 0.0f;
+  const int label = START(labels)[row];
+  int ahead = cols;
+  if (label >= 0 && label < cols) {
+    const float own = in[label];
+    ahead = 0;
+    for (int c = 0; c < cols; ++c) ahead += in[c] > own || (c < label && in[c] == own);
+    if (own != own) ahead = cols;
+  }
+  START(y)[row] = ahead < top ? START(weight)[row] : 0.0f;
 }

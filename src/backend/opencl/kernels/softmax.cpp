@@ -15,11 +15,28 @@ Call bind_rows(const LaunchSpec& launch, const Target& target) {
   return set_grid(call, x.rows(), 1, 1, std::min<int64_t>(tuned(target, "vector.WX"), 16));
 }
 
+Call bind_xent(const LaunchSpec& launch, const Target& target) {
+  const double smoothing = launch.node.attrs.number("smoothing", 0);
+  Call call = bind_rows(launch, target);
+  call.arg(static_cast<float>(smoothing / static_cast<double>(launch.in[0].cols())));
+  call.arg(static_cast<float>(1 - smoothing));
+  return call;
+}
+
+Call bind_accuracy(const LaunchSpec& launch, const Target& target) {
+  Call call = bind_rows(launch, target);
+  add_ints(call, {launch.node.attrs.integer("top", 1)});
+  return call;
+}
+
 }  // namespace
 
 KernelList softmax() {
-  static constexpr Kernel kernels[] = {
-      {"softmax", bind_rows}, {"softmax_grad", bind_rows}, {"softmax_xent", bind_rows}, {"accuracy", bind_rows}};
+  static constexpr Kernel kernels[] = {{"softmax", bind_rows},
+                                       {"softmax_grad", bind_rows},
+                                       {"softmax_xent", bind_xent},
+                                       {"softmax_soft_xent", bind_rows},
+                                       {"accuracy", bind_accuracy}};
   return {kernels, {}};
 }
 

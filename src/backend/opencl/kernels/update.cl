@@ -1,17 +1,25 @@
-// update.cl -- one optimizer step over a whole group of parameters, in one launch. In place.
-//
-//   sgd   g += decay * w;  m = momentum * m + g;  w -= lr * (nesterov ? g + momentum * m : m)
-//   adam  decoupled: w *= 1 - lr * decay, else g += decay * w;  t = step + 1
-//         m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
-//         w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+// update.cl -- one optimizer step over a whole group of parameters, in one launch, in place. Rules:
+// ops/defs/update.cpp. Also square_sum_parts, the sums that clipping begins with.
 //
 // The group is cut into chunks; row i of the table describes chunk i: its number of elements, then for each operand the
-// element where it starts, as two words: low 32 bits; slab << 24 | high bits. Operands: sgd w g w' [m m'], adam
-// w g w' m m' v v'. Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
+// element where it starts, as two words: low 32 bits; slab << 24 | high bits. Operands: w g w', then s s' of each slot.
+// Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
 #include "common.clh"
 
+#ifndef SLOTS
+#define SLOTS 1  // of each member
+#endif
 #ifndef MOMENTUM
-#define MOMENTUM 1  // sgd: 1 if the members have a momentum
+#define MOMENTUM 0  // sgd, rmsprop: 1 if the members have a momentum
+#endif
+#ifndef CENTERED
+#define CENTERED 0  // rmsprop: 1 if the mean is taken off the mean square
+#endif
+#ifndef CLIPPED
+#define CLIPPED 0  // 1: gradients are multiplied by a factor on the device
+#endif
+#ifndef CLAMPED
+#define CLAMPED 0  // 1: gradients are clamped to -clip..clip
 #endif
 
 #define SLAB_PARAMS                                                                                     \
@@ -19,16 +27,56 @@
       TENSOR(float, s6), TENSOR(float, s7)
 #define SLABS {s0_slab, s1_slab, s2_slab, s3_slab, s4_slab, s5_slab, s6_slab, s7_slab}
 
+#if CLIPPED
+#define FACTOR_PARAM TENSOR(const float, factor),
+#define FACTOR START(factor)[0]
+#else
+#define FACTOR_PARAM
+#define FACTOR 1.0f
+#endif
+
 static inline __global float* operand(__global float* const slabs[8], __global const int* entry, int index) {
   const uint low = entry[1 + 2 * index], high = entry[2 + 2 * index];
   return slabs[high >> 24] + (((ulong)(high & 0xFFFFFFu) << 32) | low);
 }
 
-// sgd for one vector of elements (T is fv, or float for the last few).
+// What every update starts with: where the operands of its chunk lie.
+#define FIND_OPERANDS                                                                                          \
+  __global float* const slabs[8] = SLABS;                                                                      \
+  __global const int* entry = table + (int)get_group_id(0) * (7 + 4 * SLOTS);                                  \
+  const int count = entry[0];                                                                                  \
+  __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);                     \
+  __global float* w_out = operand(slabs, entry, 2);
+
+#define FIND_SLOT(x, index)                                            \
+  __global const float* x##_in = operand(slabs, entry, 3 + 2 * (index)); \
+  __global float* x##_out = operand(slabs, entry, 4 + 2 * (index));
+
+#define GET_ONE(p) (*(p))
+#define PUT_ONE(v, p) (*(p) = (v))
+
+// Runs a rule over the chunk: vectors (T is fv), then the last few elements (T is float).
+#define EACH_ELEMENT(RULE)                                                          \
+  {                                                                                 \
+    const int whole = count / VW * VW, id = get_local_id(0);                        \
+    for (int i = id * VW; i < whole; i += WX * VW) RULE(fv, LOAD, STORE, i)         \
+    for (int i = whole + id; i < count; i += WX) RULE(float, GET_ONE, PUT_ONE, i)   \
+  }
+
+// The gradient, scaled and clamped; a NaN stays one.
+#if CLAMPED
+#define GRADIENT(T, GET, i)                                              \
+  T g = GET(g_in + i) * (T)(scale);                                      \
+  g = g < (T)(-clip) ? (T)(-clip) : (g > (T)(clip) ? (T)(clip) : g);
+#else
+#define GRADIENT(T, GET, i) T g = GET(g_in + i) * (T)(scale);
+#endif
+
 #define SGD(T, GET, PUT, i)                              \
   {                                                      \
     const T w = GET(w_in + i);                           \
-    T step = GET(g_in + i) + decay * w;                  \
+    GRADIENT(T, GET, i)                                  \
+    T step = g + decay * w;                              \
     if (MOMENTUM) {                                      \
       const T m = momentum * GET(m_in + i) + step;       \
       PUT(m, m_out + i);                                 \
@@ -37,28 +85,23 @@ static inline __global float* operand(__global float* const slabs[8], __global c
     PUT(w - rate * step, w_out + i);                     \
   }
 
-#define GET_ONE(p) (*(p))
-#define PUT_ONE(v, p) (*(p) = (v))
-
-__kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), __global const int* table, float momentum,
-                        float decay, int nesterov) {
-  __global float* const slabs[8] = SLABS;
-  __global const int* entry = table + (int)get_group_id(0) * (MOMENTUM ? 11 : 7);
-  const int count = entry[0];
-  __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);
-  __global float* w_out = operand(slabs, entry, 2);
-  __global const float* m_in = MOMENTUM ? operand(slabs, entry, 3) : 0;
-  __global float* m_out = MOMENTUM ? operand(slabs, entry, 4) : 0;
-  const float rate = START(lr)[0];
-  const int whole = count / VW * VW, id = get_local_id(0);
-  for (int i = id * VW; i < whole; i += WX * VW) SGD(fv, LOAD, STORE, i)
-  for (int i = whole + id; i < count; i += WX) SGD(float, GET_ONE, PUT_ONE, i)
+__kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
+                        float momentum, float decay, int nesterov) {
+  FIND_OPERANDS
+#if MOMENTUM
+  FIND_SLOT(m, 0)
+#else
+  __global float *m_in = 0, *m_out = 0;
+#endif
+  const float rate = START(lr)[0], scale = FACTOR;
+  EACH_ELEMENT(SGD)
 }
 
 #define ADAM(T, GET, PUT, i)                                                              \
   {                                                                                       \
     const T w = GET(w_in + i);                                                            \
-    const T g = GET(g_in + i) + coupled * w;                                              \
+    GRADIENT(T, GET, i)                                                                   \
+    g += coupled * w;                                                                     \
     const T m = beta1 * GET(m_in + i) + rest1 * g;                                        \
     const T v = beta2 * GET(v_in + i) + rest2 * g * g;                                    \
     PUT(m, m_out + i);                                                                    \
@@ -67,18 +110,115 @@ __kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), __global const int
   }
 
 // rest = 1 - beta and log = log(beta) come rounded once from the host: beta near 1 would lose digits here.
-__kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const float, step), __global const int* table,
-                         float beta1, float beta2, float rest1, float rest2, float log1, float log2, float eps,
-                         float coupled, float decoupled) {
-  __global float* const slabs[8] = SLABS;
-  __global const int* entry = table + (int)get_group_id(0) * 15;
-  const int count = entry[0];
-  __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);
-  __global const float *m_in = operand(slabs, entry, 3), *v_in = operand(slabs, entry, 5);
-  __global float *w_out = operand(slabs, entry, 2), *m_out = operand(slabs, entry, 4), *v_out = operand(slabs, entry, 6);
-  const float rate = START(lr)[0], t = START(step)[0] + 1.0f;
+__kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const float, step), FACTOR_PARAM
+                         __global const int* table, float clip, float beta1, float beta2, float rest1, float rest2,
+                         float log1, float log2, float eps, float coupled, float decoupled) {
+  FIND_OPERANDS
+  FIND_SLOT(m, 0)
+  FIND_SLOT(v, 1)
+  const float rate = START(lr)[0], scale = FACTOR, t = START(step)[0] + 1.0f;
   const float correction1 = -expm1(t * log1), correction2 = -expm1(t * log2), shrink = 1.0f - rate * decoupled;
-  const int whole = count / VW * VW, id = get_local_id(0);
-  for (int i = id * VW; i < whole; i += WX * VW) ADAM(fv, LOAD, STORE, i)
-  for (int i = whole + id; i < count; i += WX) ADAM(float, GET_ONE, PUT_ONE, i)
+  EACH_ELEMENT(ADAM)
+}
+
+#define RMSPROP(T, GET, PUT, i)                                     \
+  {                                                                 \
+    const T w = GET(w_in + i);                                      \
+    GRADIENT(T, GET, i)                                             \
+    g += decay * w;                                                 \
+    T square = alpha * GET(s_in + i) + rest * g * g;                \
+    PUT(square, s_out + i);                                         \
+    if (CENTERED) {                                                 \
+      const T mean = alpha * GET(a_in + i) + rest * g;              \
+      PUT(mean, a_out + i);                                         \
+      square -= mean * mean;                                        \
+      square = square < (T)(0.0f) ? (T)(0.0f) : square;             \
+    }                                                               \
+    T step = g / (sqrt(square) + eps);                              \
+    if (MOMENTUM) {                                                 \
+      step += momentum * GET(m_in + i);                             \
+      PUT(step, m_out + i);                                         \
+    }                                                               \
+    PUT(w - rate * step, w_out + i);                                \
+  }
+
+__kernel GROUP void rmsprop(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
+                            float alpha, float rest, float eps, float momentum, float decay) {
+  FIND_OPERANDS
+  FIND_SLOT(s, 0)
+#if MOMENTUM
+  FIND_SLOT(m, 1)
+#else
+  __global float *m_in = 0, *m_out = 0;
+#endif
+#if CENTERED
+  FIND_SLOT(a, MOMENTUM + 1)
+#else
+  __global float *a_in = 0, *a_out = 0;
+#endif
+  const float rate = START(lr)[0], scale = FACTOR;
+  EACH_ELEMENT(RMSPROP)
+}
+
+#define ADAGRAD(T, GET, PUT, i)                          \
+  {                                                      \
+    const T w = GET(w_in + i);                           \
+    GRADIENT(T, GET, i)                                  \
+    g += decay * w;                                      \
+    const T sum = GET(s_in + i) + g * g;                 \
+    PUT(sum, s_out + i);                                 \
+    PUT(w - rate * g / (sqrt(sum) + eps), w_out + i);    \
+  }
+
+__kernel GROUP void adagrad(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const float, step), FACTOR_PARAM
+                            __global const int* table, float clip, float lr_decay, float eps, float decay) {
+  FIND_OPERANDS
+  FIND_SLOT(s, 0)
+  const float rate = START(lr)[0] / (1.0f + START(step)[0] * lr_decay), scale = FACTOR;
+  EACH_ELEMENT(ADAGRAD)
+}
+
+// A sum that is neither above nor below 0 is 0 or NaN, and passes itself on.
+#define LION(T, GET, PUT, i)                                                                              \
+  {                                                                                                       \
+    GRADIENT(T, GET, i)                                                                                   \
+    const T m = GET(m_in + i), towards = beta1 * m + rest1 * g;                                           \
+    const T way = towards > (T)(0.0f) ? (T)(1.0f) : (towards < (T)(0.0f) ? (T)(-1.0f) : towards);         \
+    PUT(beta2 * m + rest2 * g, m_out + i);                                                                \
+    PUT(GET(w_in + i) * shrink - rate * way, w_out + i);                                                  \
+  }
+
+__kernel GROUP void lion(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
+                         float beta1, float beta2, float rest1, float rest2, float decay) {
+  FIND_OPERANDS
+  FIND_SLOT(m, 0)
+  const float rate = START(lr)[0], scale = FACTOR, shrink = 1.0f - rate * decay;
+  EACH_ELEMENT(LION)
+}
+
+#define EMA(T, GET, PUT, i) PUT(decay * GET(w_in + i) + rest * GET(g_in + i), w_out + i);
+
+__kernel GROUP void ema(SLAB_PARAMS, __global const int* table, float clip, float decay, float rest) {
+  FIND_OPERANDS
+  EACH_ELEMENT(EMA)
+}
+
+// A work-item sums a chunk, in blocks of a few vectors: one long chain would lose digits.
+__kernel GROUP void square_sum_parts(SLAB_PARAMS, __global const int* table, TENSOR(float, parts), int rows) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  __global float* const slabs[8] = SLABS;
+  __global const int* entry = table + row * 3;
+  const int count = entry[0], whole = count / VW * VW;
+  __global const float* x = operand(slabs, entry, 0);
+  fv sum = (fv)(0.0f);
+  float rest = 0.0f;
+  for (int i = 0; i < whole;) {
+    const int end = min(whole, i + 32 * VW);
+    fv block = (fv)(0.0f);
+    for (; i < end; i += VW) block += LOAD(x + i) * LOAD(x + i);
+    sum += block;
+  }
+  for (int i = whole; i < count; ++i) rest += x[i] * x[i];
+  START(parts)[row] = sum_of_lanes(sum) + rest;
 }

@@ -1,4 +1,6 @@
-// update.cpp -- sgd and adam over a whole group of parameters in one launch, through a table of chunks (update.cl).
+// update.cpp -- the optimizers over a whole group of parameters in one launch, through a table of chunks (update.cl).
+#include "ops/update.h"
+
 #include <cmath>
 
 #include "backend/opencl/kernels/call.h"
@@ -11,7 +13,7 @@ constexpr size_t kSlabs = 8;
 // Builds the table and collects the slabs it refers to.
 class Chunks {
  public:
-  explicit Chunks(const Target& target) : chunk_(tuned(target, "update.CHUNK")) {}
+  explicit Chunks(int64_t chunk) : chunk_(chunk) {}
 
   // One member: its operands in the order of update.cl, all of one size.
   void add(const std::vector<TensorArg>& operands) {
@@ -50,57 +52,93 @@ class Chunks {
   std::vector<TensorArg> slabs_;  // the slab's first element stands for the whole
 };
 
-Call update_call(const LaunchSpec& launch, const Target& target, const Chunks& chunks, size_t scalars) {
-  Call call = make_call("update.cl", launch.node.op);
-  call.define("VW", tuned(target, "vector.VW"));
-  chunks.bind(call);
-  for (size_t i = 0; i < scalars; ++i) call.arg(launch.in[i]);
-  call.arg(chunks.table());
-  return set_grid(call, chunks.rows() * tuned(target, "vector.WX"), 1, 1, tuned(target, "vector.WX"));
-}
-
 void add_floats(Call& call, std::initializer_list<double> values) {
   for (double v : values) call.arg(static_cast<float>(v));
 }
 
-Call bind_sgd(const LaunchSpec& launch, const Target& target) {
-  const ir::Attrs& attrs = launch.node.attrs;
-  const double momentum = attrs.number("momentum", 0);
-  const bool slots = momentum != 0;
-  const auto& in = launch.in;
-  const auto& out = launch.out;
-  Chunks chunks(target);
-  for (size_t i = 1, o = 0; i < in.size(); i += slots ? 3 : 2, o += slots ? 2 : 1) {
-    std::vector<TensorArg> operands{in[i], in[i + 1], out[o]};
-    if (slots) operands.insert(operands.end(), {in[i + 2], out[o + 1]});
+// The call with its slabs, scalars, table and clipping; each update adds what its rule needs.
+Call update_call(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateLayout layout = ops::update_layout(launch.node.op, launch.node.attrs);
+  const ops::UpdateSettings s(launch.node.attrs);
+  const auto scalars = static_cast<size_t>(layout.scalars()), slots = static_cast<size_t>(layout.slots);
+  Chunks chunks(tuned(target, "update.CHUNK"));
+  for (size_t i = scalars, o = 0; i < launch.in.size(); i += 2 + slots, o += 1 + slots) {
+    std::vector<TensorArg> operands{launch.in[i], launch.in[i + 1], launch.out[o]};
+    for (size_t k = 0; k < slots; ++k) operands.insert(operands.end(), {launch.in[i + 2 + k], launch.out[o + 1 + k]});
     chunks.add(operands);
   }
-  Call call = update_call(launch, target, chunks, 1);
-  call.define("MOMENTUM", slots);
-  add_floats(call, {momentum, attrs.number("decay", 0)});
-  add_ints(call, {attrs.flag("nesterov")});
+  Call call = make_call("update.cl", launch.node.op);
+  call.define("VW", tuned(target, "vector.VW")).define("SLOTS", layout.slots).define("MOMENTUM", s.momentum != 0);
+  call.define("CENTERED", s.centered).define("CLIPPED", layout.clipped).define("CLAMPED", s.clip_value > 0);
+  chunks.bind(call);
+  for (size_t i = 0; i < scalars; ++i) call.arg(launch.in[i]);
+  call.arg(chunks.table());
+  add_floats(call, {s.clip_value});
+  return set_grid(call, chunks.rows() * tuned(target, "vector.WX"), 1, 1, tuned(target, "vector.WX"));
+}
+
+Call bind_sgd(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.momentum, s.decay});
+  add_ints(call, {s.nesterov});
   return call;
 }
 
 Call bind_adam(const LaunchSpec& launch, const Target& target) {
-  const ir::Attrs& attrs = launch.node.attrs;
-  const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2"), decay = attrs.number("decay", 0);
-  const bool decoupled = attrs.flag("decoupled");
-  const auto& in = launch.in;
-  const auto& out = launch.out;
-  Chunks chunks(target);
-  for (size_t i = 2, o = 0; i < in.size(); i += 4, o += 3)
-    chunks.add({in[i], in[i + 1], out[o], in[i + 2], out[o + 1], in[i + 3], out[o + 2]});
-  Call call = update_call(launch, target, chunks, 2);
-  add_floats(call, {beta1, beta2, 1 - beta1, 1 - beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
-                    decoupled ? 0 : decay, decoupled ? decay : 0});
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.beta1, s.beta2, 1 - s.beta1, 1 - s.beta2, std::log(s.beta1), std::log(s.beta2), s.eps,
+                    s.decoupled ? 0 : s.decay, s.decoupled ? s.decay : 0});
   return call;
+}
+
+Call bind_rmsprop(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.alpha, 1 - s.alpha, s.eps, s.momentum, s.decay});
+  return call;
+}
+
+Call bind_adagrad(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.lr_decay, s.eps, s.decay});
+  return call;
+}
+
+Call bind_lion(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.beta1, s.beta2, 1 - s.beta1, 1 - s.beta2, s.decay});
+  return call;
+}
+
+Call bind_ema(const LaunchSpec& launch, const Target& target) {
+  const ops::UpdateSettings s(launch.node.attrs);
+  Call call = update_call(launch, target);
+  add_floats(call, {s.decay, 1 - s.decay});
+  return call;
+}
+
+Call bind_squares(const LaunchSpec& launch, const Target& target) {
+  Chunks chunks(launch.node.attrs.integer("piece"));
+  for (const TensorArg& x : launch.in) chunks.add({x});
+  Call call = make_call("update.cl", launch.node.op);
+  call.define("VW", tuned(target, "vector.VW"));
+  chunks.bind(call);
+  call.arg(chunks.table());
+  add_tensors(call, launch.out);
+  add_ints(call, {chunks.rows()});
+  return set_grid(call, chunks.rows(), 1, 1, tuned(target, "vector.WX"));
 }
 
 }  // namespace
 
 KernelList update() {
-  static constexpr Kernel kernels[] = {{"sgd", bind_sgd}, {"adam", bind_adam}};
+  static constexpr Kernel kernels[] = {
+      {"sgd", bind_sgd},   {"adam", bind_adam}, {"rmsprop", bind_rmsprop},         {"adagrad", bind_adagrad},
+      {"lion", bind_lion}, {"ema", bind_ema},   {"square_sum_parts", bind_squares}};
   return {kernels, {}};
 }
 

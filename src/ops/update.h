@@ -1,0 +1,48 @@
+// update.h -- what all optimizers' ops share: their operands, settings and clipping; groups of parameters.
+//
+//   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
+//   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
+// Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.
+// ema is one of them without scalars: what it averages stands in the gradient's place.
+#pragma once
+#include <string_view>
+
+#include "ops/op.h"
+
+namespace situ::ops {
+
+struct UpdateLayout {
+  bool lr = true, step = false, clipped = false;  // the scalars it takes, in this order
+  int slots = 0;
+  int scalars() const { return int{lr} + int{step} + int{clipped}; }
+  int each() const { return 2 + slots; }     // operands of a member: w, g, slots
+  int results() const { return 1 + slots; }  // w, slots
+};
+bool is_update(std::string_view op);
+UpdateLayout update_layout(std::string_view op, const Attrs& attrs);
+
+// Every setting of every rule; those an op does not have are 0.
+struct UpdateSettings {
+  explicit UpdateSettings(const Attrs& attrs);
+  double momentum, decay, beta1, beta2, alpha, eps, lr_decay, clip_value;
+  bool nesterov, decoupled, centered;
+};
+
+inline constexpr int kMostSlots = 3;
+
+// One element: w, g and slots, replaced by w and slots. g arrives scaled and clamped.
+struct UpdateElement {
+  double w = 0, g = 0, slot[kMostSlots] = {};
+};
+struct UpdateScalars {
+  double lr = 0, step = 0, factor = 1;
+};
+using UpdateRule = void (*)(const UpdateSettings&, const UpdateScalars&, UpdateElement&);
+
+Types update_types(const OpView& view);
+std::vector<Alias> update_aliases(const OpView& view);
+void update_reference(const RefCall& call, const UpdateLayout& layout, UpdateRule rule);
+// Each result with what a rounding of each operand does to it, to first order.
+void update_magnitude(const RefCall& call, const UpdateLayout& layout, UpdateRule rule);
+
+}  // namespace situ::ops

@@ -23,7 +23,8 @@ struct Options {
   std::string data = "fashion-mnist", out, optimizer = "sgd", schedule = "cosine", residency = "resident";
   std::string from, lora_targets;
   std::vector<std::string> new_classes;
-  double warmup_epochs = 0;
+  double warmup_epochs = 0, momentum = -1;  // below 0: the optimizer's own
+  bool decay_weights_only = false;
 };
 
 std::string clock_text(double seconds) {
@@ -69,8 +70,21 @@ std::vector<std::string> start_from(train::Trainer& trainer, const Options& o, c
   return names;
 }
 
+// The chosen kind's own settings, but for those given on the command line.
+void use_optimizer(Options& o) {
+  model::Optimizer& given = o.settings.optimizer;
+  model::Optimizer chosen = model::default_optimizer(model::parse_optimizer(o.optimizer));
+  if (o.momentum >= 0) chosen.momentum = o.momentum;
+  chosen.nesterov = given.nesterov;
+  chosen.decay = given.decay;
+  chosen.decay_biases_and_norms = !o.decay_weights_only;
+  chosen.clip_norm = given.clip_norm;
+  chosen.clip_value = given.clip_value;
+  given = chosen;
+}
+
 void run(Options& o) {
-  o.settings.optimizer.kind = model::parse_optimizer(o.optimizer);
+  use_optimizer(o);
   o.settings.schedule.kind = train::parse_schedule(o.schedule);
   o.settings.residency = step::parse_residency(o.residency);
   o.settings.lora.targets = split_list(o.lora_targets, ',');
@@ -133,12 +147,12 @@ void add_train(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--lr", s.schedule.lr, "learning rate")->capture_default_str();
-  verb->add_option("--schedule", o->schedule, "constant, step or cosine")->capture_default_str();
+  verb->add_option("--schedule", o->schedule, "constant, step, cosine, linear or one-cycle")->capture_default_str();
   verb->add_option("--warmup", o->warmup_epochs, "epochs of linear warm-up")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
-  verb->add_option("--optimizer", o->optimizer, "sgd, adam or adamw")->capture_default_str();
-  verb->add_option("--momentum", s.optimizer.momentum)->capture_default_str()->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
+  verb->add_option("--momentum", o->momentum, "of sgd and rmsprop; default 0.9 and 0")->check(CLI::Range(0.0, 1.0));
   verb->add_flag("--nesterov", s.optimizer.nesterov);
   verb->add_option("--weight-decay", s.optimizer.decay)->capture_default_str()->check(CLI::Range(0.0, 1.0));
   verb->add_option("--train", s.train, "what is trained: all, last, bias or patterns such as 'layer4.*,fc.*'")
@@ -149,6 +163,10 @@ void add_train(CLI::App& app) {
   verb->add_option("--lora-targets", o->lora_targets, "patterns of layer names; default: every such layer");
   verb->add_option("--from", o->from, "begin with these weights (model.safetensors)");
   verb->add_option("--add-class", o->new_classes, "with --from: the head gets this class too, and keeps the others");
+  verb->add_flag("--decay-weights-only", o->decay_weights_only, "biases and norms do not decay");
+  verb->add_option("--clip-norm", s.optimizer.clip_norm, "largest norm of all gradients together; 0: any");
+  verb->add_option("--clip-value", s.optimizer.clip_value, "largest element of a gradient; 0: any");
+  verb->add_option("--smoothing", s.smoothing, "share of each label given to all classes")->check(CLI::Range(0.0, 1.0));
   verb->add_option("--seed", s.seed)->capture_default_str();
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--out", o->out, "folder for weights and ledger; default runs/MODEL");

@@ -23,6 +23,7 @@ struct ProgramSpec {
   int64_t batch = 64;
   model::Optimizer optimizer;
   model::Partial partial = {};  // what is trained
+  double smoothing = 0;         // of the labels, while training
 };
 
 ir::Graph train_program(const ProgramSpec& spec);

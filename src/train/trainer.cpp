@@ -18,7 +18,7 @@ constexpr double kReportSeconds = 0.25;  // between two readings of the metrics
 
 std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& settings,
                                     const model::Partial& partial) {
-  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial};
+  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial, settings.smoothing};
   std::vector<ir::Graph> programs;
   if (settings.micro_batches == 1) {
     programs.push_back(step::train_program(spec));

@@ -20,8 +20,7 @@ Affine affine(Build& b, const LayerSpec& spec, int64_t channels) {
 
 // running = (1 - momentum) * running + momentum * fresh
 void keep_running(Build& b, const std::string& name, Value running, Value fresh, double momentum) {
-  const Value kept = b.emit("mul", {running, b.constant(1 - momentum)});
-  b.graph().write(name, b.emit("add", {kept, b.emit("mul", {fresh, b.constant(momentum)})}));
+  b.graph().write(name, b.emit("ema", {running, fresh}, {{"decay", 1 - momentum}}));
 }
 
 // y = x * scale + shift with running statistics. conv(x, w) * scale = conv(x, w * scale): the product depends on
@@ -50,9 +49,8 @@ Value build_batch_norm(Build& b, const LayerSpec& spec, const Values& in) {
   if (!fresh) return frozen(b, in[0], a, mean, var, eps);
   if (count < 2) fail("statistics need at least two elements per channel: use a larger batch");
   const Values y = b.emit_all("batch_norm", {in[0], a.gamma, a.beta}, {{"eps", eps}});
-  const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
   keep_running(b, mean_name, mean, y[1], momentum);
-  keep_running(b, var_name, var, b.emit("mul", {y[2], b.constant(unbiased)}), momentum);
+  keep_running(b, var_name, var, y[2], momentum);
   return y[0];
 }
 

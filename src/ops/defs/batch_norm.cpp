@@ -1,11 +1,13 @@
 // batch_norm.cpp -- each channel (last axis) normalised over all other axes, and the parts it is made of.
 //
-//   mean = sum x / n, var = sum (x - mean)^2 / n, rstd = 1 / sqrt(var + eps)              moments
+//   mean = sum x / n, m2 = sum (x - mean)^2, rstd = 1 / sqrt(m2 / n + eps)                moments
+//   var  = m2 / max(1, n - 1), the unbiased one, which running statistics keep
 //   y    = (x - mean) rstd gamma + beta                                                   normalize, pointwise
 //   dgamma = sum dy (x - mean) rstd, dbeta = sum dy                                       norm_sums
 //   dx   = rstd gamma (dy - (dbeta + (x - mean) rstd dgamma) / n)                         norm_dx, pointwise
 // Devices have kernels of the parts only, so the pointwise halves fuse with what stands around them. A layer that is
 // not trained uses normalize alone, with statistics from elsewhere.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/pointwise_op.h"
@@ -61,11 +63,13 @@ Types grad_type(const OpView& v) {
 // --- gradients ---
 double rows_of(GradBuilder& g) { return static_cast<double>(g.type(g.in(0)).shape.rows()); }
 
-// What arrives at mean, var and rstd: dx = dmean / n + (x - mean) (2 dvar - rstd^3 drstd) / n.
+double unbiased(double rows) { return rows / std::max(1.0, rows - 1); }  // var / (m2 / n)
+
+// What arrives at mean, var and rstd: dx = dmean / n + (x - mean) (2 dvar n / (n - 1) - rstd^3 drstd) / n.
 void through_statistics(GradBuilder& g, int mean, int var, int rstd) {
   const double inv_n = 1 / rows_of(g);
   Value slope = ir::kNoValue, dx = ir::kNoValue;
-  if (g.has_dout(var)) slope = scaled(g, g.dout(var), 2 * inv_n);
+  if (g.has_dout(var)) slope = scaled(g, g.dout(var), 2 * inv_n * unbiased(rows_of(g)));
   if (g.has_dout(rstd)) {
     const Value cube = times(g, g.emit("square", {g.out(rstd)}), g.out(rstd));
     const Value part = scaled(g, times(g, cube, g.dout(rstd)), -inv_n);
@@ -133,6 +137,7 @@ void moments_of(const RefTensor& x, const Attrs& attrs, const RefTensor& mean, c
     for (int64_t r = 0; r < rows; ++r) mean[c] += x[r * cols + c] / n;
     for (int64_t r = 0; r < rows; ++r) var[c] += (x[r * cols + c] - mean[c]) * (x[r * cols + c] - mean[c]) / n;
     rstd[c] = 1 / std::sqrt(var[c] + attrs.number("eps"));
+    var[c] *= unbiased(n);
   }
 }
 
@@ -158,7 +163,7 @@ void moments_magnitude(const RefCall& c) {
   for (int64_t i = 0; i < c.out[0].count(); ++i) {
     const Sizes size = sizes_of(c.in[0], i, c.out[0][i], c.out[2][i]);
     c.out[0][i] = size.mean;
-    c.out[1][i] = size.var;
+    c.out[1][i] = size.var * unbiased(static_cast<double>(c.in[0].shape().rows()));
     c.out[2][i] = size.rstd;
   }
 }
@@ -181,7 +186,7 @@ void magnitude(const RefCall& c) {
           ((std::fabs(x[i]) + size.mean) * rstd[k] + std::fabs(x[i] - mean[k]) * size.rstd) * std::fabs(c.in[1][k]) +
           std::fabs(c.in[2][k]);
     mean[k] = size.mean;
-    c.out[2][k] = size.var;
+    c.out[2][k] = size.var * unbiased(static_cast<double>(x.shape().rows()));
     rstd[k] = size.rstd;
   }
 }

@@ -52,7 +52,7 @@ void finish_moments(const ColumnWork& w, const Moments& m, int64_t col, int64_t 
   for (int64_t c = 0; c < n; ++c) {
     const float var = m.m2[c] / static_cast<float>(m.count);
     w.out[0][col + c] = m.mean[c];
-    w.out[1][col + c] = var;
+    w.out[1][col + c] = m.m2[c] / static_cast<float>(std::max<int64_t>(1, m.count - 1));
     w.out[2][col + c] = 1.0f / std::sqrt(var + w.eps);
   }
 }

@@ -75,7 +75,7 @@ static inline void finish_moments(Moments m, __global float* mean, __global floa
                                   int cols, float eps) {
   const fv variance = m.m2 / (fv)((float)m.count);
   store_vector(m.mean, mean, v, cols, 0);
-  store_vector(variance, var, v, cols, 0);
+  store_vector(m.m2 / (fv)((float)max(1, m.count - 1)), var, v, cols, 0);
   store_vector((fv)(1.0f) / sqrt(variance + (fv)(eps)), rstd, v, cols, 0);
 }
 

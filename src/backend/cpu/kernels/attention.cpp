@@ -11,6 +11,7 @@
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "backend/cpu/block_product.h"
 #include "backend/cpu/math-inl.h"
@@ -26,7 +27,8 @@ constexpr int64_t kLanes = 64;  // the other side at a time: a multiple of any v
 
 struct Heads {
   ops::Attention a;
-  PanelSet scores, values;  // tiles for kLanes and for `width` columns
+  PanelSet values;               // tiles for `width` columns
+  std::vector<PanelSet> scores;  // and for 1, 2, ... vectors of the other side
   int64_t row_blocks = 0;
   const int32_t* lengths = nullptr;
   Matrix q, k, v, o, lse, d_o, delta, dq, dk, dv;
@@ -45,7 +47,7 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-// to[d][j] = from[j][d] for j < n; zeros up to kLanes.
+// to[d][j] = from[j][d] for j < n; zeros up to a whole vector.
 HWY_INLINE void turn_over(const float* from, int64_t pitch, int64_t n, int64_t width, float* to) {
   int64_t j = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -58,15 +60,16 @@ HWY_INLINE void turn_over(const float* from, int64_t pitch, int64_t n, int64_t w
 #endif
   for (; j < n; ++j)
     for (int64_t d = 0; d < width; ++d) to[d * kLanes + j] = from[j * pitch + d];
-  if (n < kLanes)
-    for (int64_t d = 0; d < width; ++d) std::fill(to + d * kLanes + n, to + (d + 1) * kLanes, 0.0f);
+  const int64_t end = round_up(n, lanes());
+  for (int64_t d = 0; d < width && n < end; ++d) std::fill(to + d * kLanes + n, to + d * kLanes + end, 0.0f);
 }
 
-// The scores of m rows at `a` with the kLanes columns of `turned`.
-HWY_INLINE void scores_of(const Heads& h, const float* a, int64_t a_pitch, int64_t m, const float* turned, float* y) {
-  multiply(
-      h.scores,
-      {.m = m, .k = h.a.width, .a = a, .a_row = a_pitch, .b = turned, .b_step = kLanes, .y = y, .y_pitch = kLanes});
+// The scores of m rows at `a` with the first n columns of `turned`, rounded up to whole vectors.
+HWY_INLINE void scores_of(const Heads& h, const float* a, int64_t a_pitch, int64_t m, const float* turned, int64_t n,
+                          float* y) {
+  const Block block{
+      .m = m, .k = h.a.width, .a = a, .a_row = a_pitch, .b = turned, .b_step = kLanes, .y = y, .y_pitch = kLanes};
+  multiply(h.scores[static_cast<size_t>((n - 1) / lanes())], block);
 }
 
 // y[rows] += weights[m][k] times k rows of b.
@@ -100,9 +103,10 @@ struct Online {
   float top = -3e38f, sum = 0;
 };
 
-// One row of kLanes scores, the first n visible, becomes weights; o, the result so far, follows the new maximum.
-HWY_INLINE void soften(float* s, int64_t n, float scale, Online& online, float* o, int64_t width, bool first) {
-  if (n <= 0) return std::fill(s, s + kLanes, 0.0f);
+// One row of m scores, the first n visible, becomes weights; o, the result so far, follows the new maximum.
+HWY_INLINE void soften(float* s, int64_t n, int64_t m, float scale, Online& online, float* o, int64_t width,
+                       bool first) {
+  if (n <= 0) return std::fill(s, s + m, 0.0f);
   const Floats lowest = fill(-3e38f), factor = fill(scale);
   Floats tops = lowest;
   for (int64_t j = 0; j < n; j += lanes()) {
@@ -113,7 +117,7 @@ HWY_INLINE void soften(float* s, int64_t n, float scale, Online& online, float* 
   const float top = std::max(online.top, max_lanes(tops));
   const Floats shift = fill(top);
   Floats sum = zeros();
-  for (int64_t j = 0; j < kLanes; j += lanes()) {
+  for (int64_t j = 0; j < m; j += lanes()) {
     if (j >= n) {
       hn::StoreU(zeros(), Tag(), s + j);
       continue;
@@ -154,9 +158,9 @@ void forward_task(const Heads& h, int64_t task) {
   for (int64_t k0 = 0; k0 < most; k0 += kLanes) {
     const int64_t keys = std::min(kLanes, most - k0);
     turn_over(h.k.row(p.keys + k0) + p.k_col, h.k.pitch, keys, width, turned);
-    scores_of(h, h.q.row(p.queries + p.r0) + p.q_col, h.q.pitch, p.rows, turned, s);
+    scores_of(h, h.q.row(p.queries + p.r0) + p.q_col, h.q.pitch, p.rows, turned, keys, s);
     for (int64_t r = 0; r < p.rows; ++r)
-      soften(s + r * kLanes, std::min(keys, h.a.visible(p.r0 + r, length) - k0), static_cast<float>(h.a.scale),
+      soften(s + r * kLanes, std::min(keys, h.a.visible(p.r0 + r, length) - k0), keys, static_cast<float>(h.a.scale),
              online[r], o + r * h.o.pitch, width, k0 == 0);
     add_weighted(h, s, p.rows, keys, h.v.row(p.keys + k0) + p.k_col, h.v.pitch, o, h.o.pitch, k0 == 0);
   }
@@ -180,10 +184,11 @@ void delta_task(const Heads& h, int64_t task) {
     }
 }
 
-// Scores become p, and dp becomes ds, for lanes [n0, n1) of a row; zeros elsewhere.
-HWY_INLINE void weigh(float* s, float* dp, int64_t n0, int64_t n1, float scale, const float* lse, const float* delta) {
+// Scores become p, and dp becomes ds, for lanes [n0, n1) of a row; zeros elsewhere up to m.
+HWY_INLINE void weigh(float* s, float* dp, int64_t n0, int64_t n1, int64_t m, float scale, const float* lse,
+                      const float* delta) {
   const Floats factor = fill(scale);
-  for (int64_t j = 0; j < kLanes; j += lanes()) {
+  for (int64_t j = 0; j < m; j += lanes()) {
     Floats p = exp_of(hn::MulSub(hn::LoadU(Tag(), s + j), factor, hn::LoadU(Tag(), lse + j)));
     Floats ds = hn::Mul(hn::Mul(p, factor), hn::Sub(hn::LoadU(Tag(), dp + j), hn::LoadU(Tag(), delta + j)));
     if (j + lanes() > n1) {
@@ -212,13 +217,13 @@ void dq_task(const Heads& h, int64_t task) {
     const int64_t keys = std::min(kLanes, most - k0);
     const float* k = h.k.row(p.keys + k0) + p.k_col;
     turn_over(k, h.k.pitch, keys, width, turned);
-    scores_of(h, h.q.row(first) + p.q_col, h.q.pitch, p.rows, turned, s);
+    scores_of(h, h.q.row(first) + p.q_col, h.q.pitch, p.rows, turned, keys, s);
     turn_over(h.v.row(p.keys + k0) + p.k_col, h.v.pitch, keys, width, turned);
-    scores_of(h, h.d_o.row(first) + p.q_col, h.d_o.pitch, p.rows, turned, dp);
+    scores_of(h, h.d_o.row(first) + p.q_col, h.d_o.pitch, p.rows, turned, keys, dp);
     for (int64_t r = 0; r < p.rows; ++r) {
       std::fill_n(lse, kLanes, h.lse.row(first + r)[p.head]);
       std::fill_n(delta, kLanes, h.delta.row(first + r)[p.head]);
-      weigh(s + r * kLanes, dp + r * kLanes, 0, std::min(keys, h.a.visible(p.r0 + r, length) - k0),
+      weigh(s + r * kLanes, dp + r * kLanes, 0, std::min(keys, h.a.visible(p.r0 + r, length) - k0), keys,
             static_cast<float>(h.a.scale), lse, delta);
     }
     add_weighted(h, dp, p.rows, keys, k, h.k.pitch, dq, h.dq.pitch, k0 == 0);
@@ -244,13 +249,13 @@ void dkv_task(const Heads& h, int64_t task) {
         delta[t] = h.delta.row(p.queries + t0 + t)[head];
       }
       turn_over(q, h.q.pitch, queries, width, turned);
-      scores_of(h, k, h.k.pitch, p.rows, turned, s);
+      scores_of(h, k, h.k.pitch, p.rows, turned, queries, s);
       turn_over(d_o, h.d_o.pitch, queries, width, turned);
-      scores_of(h, v, h.v.pitch, p.rows, turned, dp);
+      scores_of(h, v, h.v.pitch, p.rows, turned, queries, dp);
       for (int64_t r = 0; r < p.rows; ++r) {
         const int64_t from = h.a.causal ? std::clamp<int64_t>(p.r0 + r - offset - t0, 0, kLanes) : 0;
-        weigh(s + r * kLanes, dp + r * kLanes, from, r < present ? queries : 0, static_cast<float>(h.a.scale), lse,
-              delta);
+        weigh(s + r * kLanes, dp + r * kLanes, from, r < present ? queries : 0, queries, static_cast<float>(h.a.scale),
+              lse, delta);
       }
       add_weighted(h, s, p.rows, queries, d_o, h.d_o.pitch, dv, h.dv.pitch, first);
       add_weighted(h, dp, p.rows, queries, q, h.q.pitch, dk, h.dk.pitch, first);
@@ -277,7 +282,8 @@ Heads make_heads(const Call& call, size_t operands, bool by_key) {
   Heads h;
   h.a = ops::attention_of(call.attrs, call.in[0].shape(), call.in[1].shape());
   h.row_blocks = ceil_div(by_key ? h.a.keys : h.a.queries, kRows);
-  h.scores = make_panels(kLanes, true, kRows, call.tuning());
+  const int64_t lanes = call.tuning().get("simd.lanes", 8);
+  for (int64_t n = lanes; n <= kLanes; n += lanes) h.scores.push_back(make_panels(n, true, kRows, call.tuning()));
   h.values = make_panels(h.a.width, false, kRows, call.tuning());
   if (call.in.size() > operands) h.lengths = call.in[operands].i32();
   h.q = matrix(call.in[0]);

@@ -35,8 +35,7 @@ struct Forward {
     const Value labels = graph.input("labels", i32({rows}));
     const Value weight = graph.input("weight", f32({rows}));
     const Value scale = graph.control("scale");
-    const Value loss =
-        model::cross_entropy(graph, logits, labels, {weight, scale}, training ? spec.smoothing : 0);
+    const Value loss = model::cross_entropy(graph, logits, labels, {weight, scale}, training ? spec.smoothing : 0);
     const Value correct = ops::emit(graph, "accuracy", {logits, labels, weight});
     total_loss = ops::emit(graph, "reduce", {loss}, {{"kind", "sum"}, {"axes", ir::Ints{0}}});
     graph.declare({metrics, f32({4}), {{"role", "metric"}, {"init", "zeros"}}});

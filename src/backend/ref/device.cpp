@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "ops/op.h"
+#include "base/philox.h"
+#include "ops/magnitude.h"
 
 namespace situ::ref {
 namespace {
@@ -30,12 +31,13 @@ void scatter(const double* from, const TensorArg& t, double* to) {
 class Launches : public device::Executable {
  public:
   Launches(std::span<const LaunchSpec> list, Slabs& slabs, device::Counters& counters, device::Timeline& timeline,
-           const bool& profiling)
+           const bool& profiling, uint64_t noise)
       : list_(list.begin(), list.end()),
         slabs_(slabs),
         counters_(counters),
         timeline_(timeline),
-        profiling_(profiling) {
+        profiling_(profiling),
+        noise_(noise) {
     for (const LaunchSpec& launch : list_) {
       std::vector<std::vector<double>> buffers;
       for (const TensorArg& t : launch.in) buffers.emplace_back(static_cast<size_t>(t.count()));
@@ -50,6 +52,24 @@ class Launches : public device::Executable {
   int launches() const override { return static_cast<int>(list_.size()); }
 
  private:
+  void disturb(const ops::OpDef& op, const LaunchSpec& launch, std::span<const ops::RefTensor> all, int index) const {
+    const size_t inputs = launch.in.size();
+    std::vector<std::vector<double>> sizes;
+    std::vector<ops::RefTensor> out;
+    for (const ops::RefTensor& t : all.subspan(inputs)) sizes.emplace_back(static_cast<size_t>(t.count()));
+    for (size_t o = 0; o < sizes.size(); ++o) out.push_back({all[inputs + o].type, sizes[o].data()});
+    ops::run_magnitude(op, {launch.node.attrs, all.subspan(0, inputs), out});
+    for (size_t o = 0; o < out.size(); ++o) {
+      if (out[o].type.dtype != DType::f32) continue;
+      const auto stream = static_cast<uint32_t>(index * 8) + static_cast<uint32_t>(o);
+      for (int64_t i = 0; i < out[o].count(); ++i) {
+        const double drawn =
+            2 * unit_float(random_word(static_cast<uint64_t>(i), stream, static_cast<uint32_t>(noise_), 0, 0)) - 1;
+        all[inputs + o][i] += 0x1p-24 * drawn * sizes[o][static_cast<size_t>(i)];
+      }
+    }
+  }
+
   void run(int index) {
     const double start = now();
     const LaunchSpec& launch = list_[static_cast<size_t>(index)];
@@ -63,7 +83,9 @@ class Launches : public device::Executable {
     for (const TensorArg& t : launch.out) tensors.push_back({t.type, buffers[tensors.size()].data()});
     const std::span<const ops::RefTensor> all(tensors);
     const size_t inputs = launch.in.size();
-    ops::get(launch.node.op).reference({launch.node.attrs, all.subspan(0, inputs), all.subspan(inputs)});
+    const ops::OpDef& op = ops::get(launch.node.op);
+    op.reference({launch.node.attrs, all.subspan(0, inputs), all.subspan(inputs)});
+    if (noise_) disturb(op, launch, all, index);
     for (size_t i = 0; i < launch.out.size(); ++i)
       scatter(all[inputs + i].data, launch.out[i], slabs_.at(launch.out[i]));
     ++counters_.launches;
@@ -76,11 +98,12 @@ class Launches : public device::Executable {
   device::Counters& counters_;
   device::Timeline& timeline_;
   const bool& profiling_;
+  uint64_t noise_;
 };
 
 class RefDevice : public device::Device {
  public:
-  RefDevice() {
+  explicit RefDevice(uint64_t noise) : noise_(noise) {
     target_.backend = target_.name = "ref";
     target_.element_bytes = 8;
   }
@@ -97,7 +120,7 @@ class RefDevice : public device::Device {
     return slabs;
   }
   std::unique_ptr<device::Executable> bind(std::span<const LaunchSpec> launches, device::Storage& storage) override {
-    return std::make_unique<Launches>(launches, static_cast<Slabs&>(storage), counters_, timeline_, profiling_);
+    return std::make_unique<Launches>(launches, static_cast<Slabs&>(storage), counters_, timeline_, profiling_, noise_);
   }
   void write(device::Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) override {
     const double start = now();
@@ -135,10 +158,11 @@ class RefDevice : public device::Device {
   device::Counters counters_;
   device::Timeline timeline_;
   bool profiling_ = false;
+  uint64_t noise_;
 };
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_device() { return std::make_unique<RefDevice>(); }
+std::unique_ptr<device::Device> make_device(uint64_t noise) { return std::make_unique<RefDevice>(noise); }
 
 }  // namespace situ::ref

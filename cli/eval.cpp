@@ -1,14 +1,14 @@
 // eval.cpp -- `situ eval WEIGHTS`: accuracy over exactly the samples of a data set, on any device.
 #include "base/error.h"
 #include "cli/verbs.h"
-#include "data/dataset.h"
+#include "data/select.h"
 #include "train/evaluator.h"
 
 namespace situ::cli {
 
 void add_eval(CLI::App& app) {
   struct Options {
-    std::string weights, data;
+    std::string weights, data, classes;
     int64_t batch = 64;
     DeviceChoice device;
   };
@@ -16,6 +16,7 @@ void add_eval(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "test accuracy of trained weights");
   verb->add_option("weights", o->weights, "model.safetensors, with model.json beside it")->required();
   verb->add_option("--data", o->data, "data set; default: the one the weights were trained on");
+  verb->add_option("--classes", o->classes, "only samples of these classes, such as 0-4 or 1,3");
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   o->device.add_to(*verb);
   verb->callback([o] {
@@ -24,6 +25,7 @@ void add_eval(CLI::App& app) {
     const std::string spec = o->data.empty() ? evaluator.info().data : o->data;
     if (spec.empty()) fail("the weights do not say what they were trained on: name a data set with --data");
     data::Dataset test = data::load_dataset(spec).test;
+    if (!o->classes.empty()) test = data::select(test, data::parse_classes(o->classes, test.classes), 0);
     if (!test.text.empty()) test.set_length(evaluator.model().input.shape[0]);
     const train::Score score = evaluator.evaluate(test);
     print_notes(*device);

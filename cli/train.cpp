@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/names.h"
 #include "cli/verbs.h"
-#include "data/dataset.h"
+#include "data/select.h"
 #include "model/model_file.h"
 #include "prof/report.h"
 #include "train/trainer.h"
@@ -21,10 +21,11 @@ struct Options {
   train::Settings settings;
   DeviceChoice device;
   std::string data = "fashion-mnist", out, optimizer = "sgd", schedule = "cosine", residency = "resident";
-  std::string from, lora_targets;
+  std::string from, lora_targets, classes;
+  int64_t per_class = 0;
   std::vector<std::string> new_classes;
   double warmup_epochs = 0, momentum = -1;  // below 0: the optimizer's own
-  bool decay_weights_only = false;
+  bool decay_weights_only = false, new_head = false;
 };
 
 std::string clock_text(double seconds) {
@@ -66,8 +67,20 @@ std::vector<std::string> start_from(train::Trainer& trainer, const Options& o, c
     for (int c = static_cast<int>(names.size()); c < info.classes; ++c) names.push_back(fmt::format("class {}", c));
     names.insert(names.end(), o.new_classes.begin(), o.new_classes.end());
   }
-  train::load_weights(trainer.session(), o.from, /*grow=*/!o.new_classes.empty());
+  train::LoadOptions options;
+  options.grow = !o.new_classes.empty();
+  if (o.new_head) options.leave = model::parse_partial(trainer.model(), "last").patterns;
+  train::load_weights(trainer.session(), o.from, options);
   return names;
+}
+
+data::DatasetPair load_data(const Options& o) {
+  data::DatasetPair data = data::load_dataset(o.data);
+  if (o.classes.empty() && o.per_class == 0) return data;
+  const std::vector<int> classes = data::parse_classes(o.classes, data.train.classes);
+  data.train = data::select(data.train, classes, o.per_class);
+  data.test = data::select(data.test, classes, 0);
+  return data;
 }
 
 // The chosen kind's own settings, but for those given on the command line.
@@ -92,10 +105,12 @@ void run(Options& o) {
     fail("--add-class grows the head of trained weights: name them with --from");
   if (o.out.empty()) o.out = "runs/" + o.settings.model.substr(0, o.settings.model.find(':'));
   make_folders(o.out);
-  data::DatasetPair data = data::load_dataset(o.data);
-  if (!o.from.empty())
-    data.train.classes =
-        std::max(data.train.classes, train::load_info(o.from).classes + static_cast<int>(o.new_classes.size()));
+  data::DatasetPair data = load_data(o);
+  if (!o.from.empty()) {
+    const train::WeightsInfo info = train::load_info(o.from);
+    data.train.classes = std::max(data.train.classes, info.classes + static_cast<int>(o.new_classes.size()));
+    o.settings.normalisation = info.normalisation;
+  }
   o.settings.schedule.warmup = static_cast<int64_t>(
       o.warmup_epochs * static_cast<double>(ceil_div(data.train.count, o.settings.batch * o.settings.micro_batches)));
   const auto device = o.device.open();
@@ -167,6 +182,10 @@ void add_train(CLI::App& app) {
   verb->add_option("--clip-norm", s.optimizer.clip_norm, "largest norm of all gradients together; 0: any");
   verb->add_option("--clip-value", s.optimizer.clip_value, "largest element of a gradient; 0: any");
   verb->add_option("--smoothing", s.smoothing, "share of each label given to all classes")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--classes", o->classes, "only samples of these classes, such as 0-4 or 1,3");
+  verb->add_option("--per-class", o->per_class, "only the first samples of each class; 0: all")
+      ->check(CLI::Range(0, 1 << 30));
+  verb->add_flag("--new-head", o->new_head, "with --from: the last layer starts afresh, for other classes");
   verb->add_option("--seed", s.seed)->capture_default_str();
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--out", o->out, "folder for weights and ledger; default runs/MODEL");

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "data/batches.h"
+#include "data/select.h"
 #include "data/series.h"
 #include "harness.h"
 
@@ -131,6 +132,24 @@ TEST(Batches, MissingRowsOfAShuffledBatchRepeatSamplesAtWeightZero) {
   EXPECT_EQ(weights, (std::vector<float>{1, 0}));
   EXPECT_GT(x[1], 0);
   EXPECT_NE(labels[1], labels[0]);
+}
+
+TEST(Select, ClassesAndTheFirstOfEach) {
+  Dataset data;
+  data.count = 6;
+  data.height = data.width = 1;
+  data.channels = 2;
+  data.classes = 3;
+  data.images = {1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6};
+  data.labels = {0, 1, 2, 1, 1, 2};
+  const Dataset part = select(data, parse_classes("1-2", 3), 2);
+  EXPECT_EQ(part.labels, (std::vector<int32_t>{1, 2, 1, 2}));
+  EXPECT_EQ(part.images, (std::vector<uint8_t>{2, 2, 3, 3, 4, 4, 6, 6}));
+  EXPECT_EQ(part.count, 4);
+  EXPECT_EQ(select(data, {}, 0).images, data.images);
+  EXPECT_EQ(parse_classes("2,0", 3), (std::vector<int>{2, 0}));
+  EXPECT_THROW(parse_classes("1-3", 3), Error);
+  EXPECT_THROW(parse_classes("x", 3), Error);
 }
 
 }  // namespace

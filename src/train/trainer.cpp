@@ -80,7 +80,8 @@ Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings
       settings_(checked(settings)),
       model_(model_for(settings.model, data)),
       partial_(model::parse_partial(model_, settings.train)),
-      normalisation_(data::measure_normalisation(data.train)),
+      normalisation_(settings.normalisation.mean.empty() ? data::measure_normalisation(data.train)
+                                                         : settings.normalisation),
       batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed) {
   partial_.lora = settings_.lora;
   check_fit(model_, data.train);

@@ -27,6 +27,7 @@ struct Settings {
   model::Optimizer optimizer;
   Schedule schedule;  // `total` is filled in
   uint64_t seed = 1;
+  data::Normalisation normalisation;  // as trained weights had it; empty: measured on the training data
   step::Residency residency = step::Residency::resident;
 };
 

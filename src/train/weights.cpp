@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/names.h"
 #include "io/safetensors.h"
 #include "model/init.h"
 
@@ -87,15 +88,18 @@ void save_weights(step::Session& session, const std::string& path, const Weights
   write_file_atomic(info_path(path), j.dump(2) + "\n");
 }
 
-void load_weights(step::Session& session, const std::string& path, bool grow) {
+void load_weights(step::Session& session, const std::string& path, const LoadOptions& options) {
   const io::TensorFile file = io::read_safetensors(path);
   for (const ir::State& state : session.states()) {
+    if (std::any_of(options.leave.begin(), options.leave.end(),
+                    [&](const std::string& p) { return matches(p, state.name); }))
+      continue;
     const bool needed = is_saved(state, false) && !is_lora(state.name);
     const io::Tensor* tensor = file.find(state.name);
     if (!tensor && needed) fail("{} has no tensor `{}`: it holds the weights of another model", path, state.name);
     if (!tensor || !is_saved(state, true)) continue;
     const std::vector<int64_t> shape = model::file_shape(state);
-    const bool grows = grow && may_grow(tensor->shape, shape);
+    const bool grows = options.grow && may_grow(tensor->shape, shape);
     if (tensor->shape != shape && !grows)
       fail("{}: tensor `{}` is [{}], the model needs [{}]: it holds the weights of another model", path, state.name,
            fmt::join(tensor->shape, ","), fmt::join(shape, ","));

@@ -25,9 +25,12 @@ std::string info_path(const std::string& weights_path);  // a/b.safetensors -> a
 // Parameters and running statistics, with optimizer slots if asked for (to go on training). LoRA matrices are added
 // into the weights they adapt, so that the file fits the plain model.
 void save_weights(step::Session& session, const std::string& path, const WeightsInfo& info, bool with_slots = false);
-// Every parameter must be there, in its shape; those of LoRA may be missing. grow: a tensor with fewer rows than the
-// state fills the first of them and leaves the others (a head that gets more classes).
-void load_weights(step::Session& session, const std::string& path, bool grow = false);
+struct LoadOptions {
+  bool grow = false;               // a tensor with fewer rows than the state fills the first of them: more classes
+  std::vector<std::string> leave;  // patterns of states that keep what they hold: a new head
+};
+// Every other parameter must be there, in its shape; those of LoRA may be missing.
+void load_weights(step::Session& session, const std::string& path, const LoadOptions& options = {});
 WeightsInfo load_info(const std::string& weights_path);
 
 }  // namespace situ::train

@@ -101,6 +101,18 @@ TEST_F(Ledgers, NaiveAndWeightsPayWhatTheLedgerSays) {
   }
 }
 
+// A copy that runs beside a kernel costs only what it takes longer; what is left of the wall is wait or launch.
+TEST(TimeSplit, OverlapsCountOnce) {
+  device::Timeline timeline;
+  timeline.events = {{device::EventKind::kernel, 0, 0, 10}, {device::EventKind::write, -1, 5, 12}};
+  timeline.blocked = 14;
+  const step::TimeSplit split = step::split(timeline, 15);
+  EXPECT_DOUBLE_EQ(split.compute, 10);
+  EXPECT_DOUBLE_EQ(split.movement, 2);
+  EXPECT_DOUBLE_EQ(split.wait, 2);
+  EXPECT_DOUBLE_EQ(split.launch, 1);
+}
+
 }  // namespace
 }  // namespace situ::test
 #endif

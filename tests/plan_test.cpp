@@ -93,6 +93,16 @@ TEST(Views, SplitNeedsNoCopyAndReshapeOfASliceDoes) {
       << "the last axis stays, so the pitch does too";
 }
 
+TEST(Views, RowsOfASliceStartAtTheirOwnRow) {
+  const ir::Graph graph = ir::parse(
+      "program p\n" + kX +
+      "%1, %2 = split(%0) {axis=1, sizes=[1,2]} : f32[4,1], f32[4,2]\n%3, %4 = split(%2) {axis=0, sizes=[1,3]} : "
+      "f32[1,2], f32[3,2]\n%5 = relu(%4) : f32[3,2]\noutput(%5) {name=\"y\"}\n");
+  const auto device = ref::make_device();
+  EXPECT_EQ(step::run_once(*device, graph, {{"x", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}}).at("y"),
+            (std::vector<double>{4, 5, 7, 8, 10, 11}));
+}
+
 const std::string kStates = "state a : f32[4,3]\nstate b : f32[4,3]\n";
 const std::string kReads = "%0 = read {state=\"a\"} : f32[4,3]\n%1 = read {state=\"b\"} : f32[4,3]\n";
 
@@ -114,6 +124,23 @@ TEST(States, ReadersComeBeforeTheOverwrite) {
                                      "f32[4,3]\nwrite(%2) {state=\"a\"}\noutput(%3) {name=\"y\"}\n");
   EXPECT_LT(graph.values[static_cast<size_t>(result_of(graph, "exp"))].producer,
             graph.values[static_cast<size_t>(result_of(graph, "add"))].producer);
+}
+
+TEST(States, ReadersThroughAReshapeComeBeforeTheOverwriteToo) {
+  const auto [graph, plan] =
+      planned(kStates + kReads +
+              "%2 = add(%0, %1) {may_alias=[0,0]} : f32[4,3]\n%3 = reshape(%0) {shape=[12]} : f32[12]\n%4 = exp(%3) : "
+              "f32[12]\nwrite(%2) {state=\"a\"}\noutput(%4) {name=\"y\"}\n");
+  EXPECT_LT(graph.values[static_cast<size_t>(result_of(graph, "exp"))].producer,
+            graph.values[static_cast<size_t>(result_of(graph, "add"))].producer);
+}
+
+TEST(States, AValueOfTwoStatesIsCopiedIntoOne) {
+  EXPECT_EQ(copies(planned(kStates + kReads +
+                           "%2 = mul(%0, %1) {may_alias=[0,0,0,1]} : f32[4,3]\nwrite(%2) {state=\"a\"}\nwrite(%2) "
+                           "{state=\"b\"}\n")
+                       .graph),
+            1);
 }
 
 TEST(States, ASwapWorks) {
@@ -158,6 +185,14 @@ TEST(InPlace, ASliceIsNotTakenOver) {
       planned(kX +
               "%1 = exp(%0) : f32[4,3]\n%2, %3 = split(%1) {axis=0, sizes=[2,2]} : f32[2,3], f32[2,3]\n"
               "%4 = relu(%3) {may_alias=[0,0]} : f32[2,3]\n%5 = add(%2, %4) : f32[2,3]\noutput(%5) {name=\"y\"}\n");
+  EXPECT_FALSE(graph.producer(result_of(graph, "relu")).attrs.has("alias"));
+}
+
+TEST(InPlace, ColumnsOfADyingTensorAreNotTakenOver) {
+  const auto [graph, plan] =
+      planned(kX +
+              "%1 = exp(%0) : f32[4,3]\n%2, %3 = split(%1) {axis=1, sizes=[1,2]} : f32[4,1], f32[4,2]\n"
+              "%4 = relu(%3) {may_alias=[0,0]} : f32[4,2]\noutput(%4) {name=\"y\"}\n");
   EXPECT_FALSE(graph.producer(result_of(graph, "relu")).attrs.has("alias"));
 }
 
@@ -244,6 +279,18 @@ TEST_F(Broken, AStateIsOverwrittenBeforeItsLastReader) {
   step::MemoryMap memory({late}, target());
   const Plan plan = place(late, target(), memory);
   EXPECT_THROW(check(late, plan, target()), Error);
+}
+
+TEST(Checker, AnOutputMustLastToTheEnd) {
+  Planned p = planned(kX +
+                      "%1 = exp(%0) : f32[4,3]\noutput(%1) {name=\"y\"}\n%2 = relu(%0) : f32[4,3]\noutput(%2) "
+                      "{name=\"z\"}\n");
+  p.graph = ir::parse("program p\n" + kX +
+                      "%1 = exp(%0) : f32[4,3]\noutput(%1) {name=\"y\"}\n%2 = relu(%0) : f32[4,3]\noutput(%2) "
+                      "{name=\"z\"}\n");
+  EXPECT_NO_THROW(check(p.graph, p.plan, target()));
+  p.plan.of[2] = p.plan.of[1];
+  EXPECT_THROW(check(p.graph, p.plan, target()), Error);
 }
 
 TEST(Hoist, WhatDependsOnUnwrittenStatesMovesToPrepare) {

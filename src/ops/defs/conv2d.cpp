@@ -179,7 +179,7 @@ constexpr std::string_view kForwardExamples =
     "f32[1,1,65,1], f32[1,3,1,2] {pad=[0,1,0,1]}; f32[2,14,14,16], f32[3,3,16,24] {pad=[1,1,1,1]}; "
     "f32[2,7,5,12], f32[3,3,12,20] {pad=[1,0,1,0]}; "
     "f32[2,9,11,5], f32[3,3,1,5] {pad=[1,2,1,2], dilation=[1,2], groups=5}; "
-    "f32[1,2,3,4100], f32[2,2,4100,3] {pad=[1,0,0,1]}; "  // more channels than a zero run holds
+    "f32[1,2,3,4180], f32[2,2,4180,3] {pad=[1,0,0,1]}; "  // more channels than a zero run and the control block hold
     "f32[1,4,5,3], f32[3,3,3,8], f32[8] {pad=[1,1,1,1], epilogue=\"bias\"}; "
     "f32[2,5,4,4], f32[2,2,2,6] {stride=[2,1], pad=[0,1,1,0], groups=2, epilogue=\"relu\"}; "
     "f32[1,3,3,5]*6, f32[1,1,5,9] {epilogue=\"relu6\"}; "
@@ -210,7 +210,7 @@ constexpr std::string_view kDxExamples =
     "f32[2,14,14,24], f32[3,3,16,24] {pad=[1,1,1,1], size=[14,14]}; "
     "f32[2,7,3,20], f32[3,3,12,20] {pad=[1,0,1,0], size=[7,5]}; "
     "f32[2,9,11,5], f32[3,3,1,5] {pad=[1,2,1,2], dilation=[1,2], groups=5, size=[9,11]}; "
-    "f32[1,2,3,4100], f32[2,2,3,4100] {pad=[1,0,0,1], size=[2,3]}; "
+    "f32[1,2,3,4180], f32[2,2,3,4180] {pad=[1,0,0,1], size=[2,3]}; "
     "f32[1,4,5,8], f32[3,3,3,8], f32[3] {pad=[1,1,1,1], size=[4,5], epilogue=\"bias\"}; "
     "f32[2,3,4,6], f32[2,2,2,6] {stride=[2,1], pad=[0,1,1,0], groups=2, size=[5,4], epilogue=\"relu\"}; "
     "f32[1,3,3,9]*6, f32[1,1,5,9] {size=[3,3], epilogue=\"relu6\"}; "

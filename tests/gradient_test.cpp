@@ -22,7 +22,7 @@ constexpr double kTolerance = 1e-6, kStep = 1e-6;
 constexpr double kBudget = 4e6;  // flops for moving every element of an operand; beyond it, directions
 constexpr int kDirections = 6;
 
-double unit(uint64_t i, uint32_t stream) { return 2 * unit_float(random_word(i, stream, 77, 0, 0)) - 1; }
+double unit(uint64_t i, uint32_t stream) { return 2 * unit_float(random_word(i, stream, 77, 0)) - 1; }
 
 double norm(const Tensor& t) {
   double sum = 0;

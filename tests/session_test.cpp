@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "harness.h"
 #include "io/safetensors.h"
 #include "model/init.h"
@@ -45,9 +46,9 @@ void expect_same(const States& a, const States& b, const std::string& what) {
 class Fixture {
  public:
   Fixture(device::Device& device, const std::string& model_name, const std::vector<std::string>& names,
-          step::Residency residency = step::Residency::resident, int64_t batch = kBatch)
+          step::Residency residency = step::Residency::resident, int64_t batch = kBatch, bool fuse = true)
       : model(model::find_model(model_name)),
-        session(device, programs({model, batch, {}}, names), options(residency)),
+        session(device, programs({model, batch, {}}, names), options(residency, fuse)),
         rows(batch) {
     reset(1);
   }
@@ -72,6 +73,8 @@ class Fixture {
     b.set("lr", 0.05f);
     b.set("scale", 1.0f / static_cast<float>(total));
     b.set("keep", keep);
+    b.set("micro", static_cast<int32_t>(keep));
+    b.set("seed", int32_t{5});
     return b;
   }
   void run(const std::string& program, uint64_t first, int64_t total = kBatch, float keep = 0) {
@@ -93,9 +96,10 @@ class Fixture {
   int64_t rows;
 
  private:
-  static step::SessionOptions options(step::Residency residency) {
+  static step::SessionOptions options(step::Residency residency, bool fuse) {
     step::SessionOptions o;
     o.residency = residency;
+    o.compile.fuse = fuse;
     return o;
   }
 };
@@ -157,6 +161,40 @@ TEST_P(Sessions, AccumulationEqualsOneLargeBatch) {
   const auto a = halves.states("parameter"), b = whole.states("parameter");
   for (const auto& [name, values] : a)
     for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], b.at(name)[i], 2e-6) << name << " " << i;
+}
+
+std::string model_with_dropout() {
+  const std::string path = scratch_folder() + "/dropout.json";
+  write_file_atomic(path,
+                    "{\"input\": [20], \"classes\": 5, \"layers\": [{\"name\": \"a\", \"kind\": \"linear\", "
+                    "\"channels\": 12}, {\"kind\": \"relu\"}, {\"name\": \"drop\", \"kind\": \"dropout\"}, "
+                    "{\"name\": \"b\", \"kind\": \"linear\", \"channels\": 5}]}");
+  return path;
+}
+
+void expect_near(const States& a, const States& b) {
+  for (const auto& [name, values] : a)
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], b.at(name)[i], 2e-6) << name << " " << i;
+}
+
+TEST_P(Sessions, DropoutMasksAreTheSameFusedAndNot) {
+  Fixture fused(device(), model_with_dropout(), {"train"}),
+      plain(device(), model_with_dropout(), {"train"}, step::Residency::resident, kBatch, false);
+  for (uint64_t step = 0; step < 3; ++step)
+    for (Fixture* f : {&fused, &plain}) f->run("train", 8 * step);
+  expect_near(fused.states("parameter"), plain.states("parameter"));
+}
+
+TEST_P(Sessions, DropoutMasksAreTheSameInMicroBatches) {
+  Fixture halves(device(), model_with_dropout(), {"micro", "apply"});
+  Fixture whole(device(), model_with_dropout(), {"train"}, step::Residency::resident, 2 * kBatch);
+  for (uint64_t step = 0; step < 3; ++step) {
+    halves.run("micro", 16 * step, 2 * kBatch, 0);
+    halves.run("micro", 16 * step + 8, 2 * kBatch, 1);
+    halves.run("apply", 0);
+    whole.run("train", 16 * step, 2 * kBatch);
+  }
+  expect_near(halves.states("parameter"), whole.states("parameter"));
 }
 
 TEST_P(Sessions, PaddingChangesNothing) {

@@ -20,10 +20,9 @@ inline Philox4 philox(Philox4 counter, uint32_t key0, uint32_t key1) {
 }
 
 // The random word of element `index` of a named stream: elements share a Philox block in fours.
-inline uint32_t random_word(uint64_t index, uint32_t stream, uint32_t seed, uint32_t step, uint32_t micro) {
+inline uint32_t random_word(uint64_t index, uint32_t stream, uint32_t seed, uint32_t step) {
   const uint64_t block = index / 4;
-  return philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), step, micro}, seed,
-                stream)[index % 4];
+  return philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), step, 0}, seed, stream)[index % 4];
 }
 
 inline float unit_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }  // [0, 1), exact

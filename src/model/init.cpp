@@ -46,7 +46,7 @@ std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
   const double size = state.attrs.number(normal ? "std" : "bound");
   const auto stream = static_cast<uint32_t>(hash_of(state.attrs.text("stream", state.name)));
   auto unit = [&](uint64_t i) {
-    return unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0));
+    return unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)));
   };
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {

@@ -64,7 +64,7 @@ Example read_example(std::string_view text) {
 }
 
 uint32_t word(uint64_t i, uint32_t stream, uint64_t seed) {
-  return random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0);
+  return random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed) {

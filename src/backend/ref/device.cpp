@@ -64,7 +64,7 @@ class Launches : public device::Executable {
       const auto stream = static_cast<uint32_t>(index * 8) + static_cast<uint32_t>(o);
       for (int64_t i = 0; i < out[o].count(); ++i) {
         const double drawn =
-            2 * unit_float(random_word(static_cast<uint64_t>(i), stream, static_cast<uint32_t>(noise_), 0, 0)) - 1;
+            2 * unit_float(random_word(static_cast<uint64_t>(i), stream, static_cast<uint32_t>(noise_), 0)) - 1;
         all[inputs + o][i] += 0x1p-24 * drawn * sizes[o][static_cast<size_t>(i)];
       }
     }

@@ -1,7 +1,8 @@
 // dropout.cpp -- y = x / (1 - p) where the element's random number is at least p, else 0.
 //
-// The number depends on (element, stream, seed, step, micro) alone (base/philox.h), so the gradient is the same op on
-// dy: the mask is made again instead of being kept. p is compared as f32, as devices do.
+// The number depends on (element, stream, seed, step) alone (base/philox.h), so the gradient is the same op on dy: the
+// mask is made again instead of being kept. Elements count on from micro-batch to micro-batch (from a multiple of
+// four), so that a batch cut into micro-batches has the masks of the whole one. p is compared as f32, as devices do.
 #include "base/philox.h"
 #include "ops/op.h"
 
@@ -28,9 +29,9 @@ void reference(const RefCall& c) {
   const RefTensor &x = c.in[0], &y = c.out[0];
   const double p = c.attrs.number("p");
   const uint32_t stream = static_cast<uint32_t>(c.attrs.integer("stream"));
+  const uint64_t before = uint64_t{bits(c.in[3][0])} * static_cast<uint64_t>(round_up(x.count(), 4));
   for (int64_t i = 0; i < x.count(); ++i) {
-    const uint32_t word =
-        random_word(static_cast<uint64_t>(i), stream, bits(c.in[1][0]), bits(c.in[2][0]), bits(c.in[3][0]));
+    const uint32_t word = random_word(before + static_cast<uint64_t>(i), stream, bits(c.in[1][0]), bits(c.in[2][0]));
     y[i] = unit_float(word) >= static_cast<float>(p) ? x[i] / (1 - p) : 0;
   }
 }

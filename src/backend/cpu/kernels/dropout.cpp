@@ -1,6 +1,7 @@
 // dropout.cpp -- y = x / (1 - p) where the element's random number is at least p, else 0.
 //
-// The number is word (index % 4) of the Philox block index / 4 of the stream (base/philox.h). Vectors run over blocks:
+// The number is word (index % 4) of the Philox block index / 4 of the stream (base/philox.h), blocks counting on from
+// micro-batch to micro-batch. Vectors run over blocks:
 // one vector holds the same word of neighbouring blocks, so the ten rounds are plain 32-bit vector arithmetic. The
 // words of kBlocks blocks are made in a buffer and then used in the order of the elements.
 #undef HWY_TARGET_INCLUDE
@@ -65,10 +66,10 @@ void make_words(const Dropout& k, uint64_t first, uint32_t* to) {
   const uint32_t seed = static_cast<uint32_t>(*k.seed);
   for (int64_t b = 0; b < kBlocks; b += lanes()) {
     const uint64_t block = first + static_cast<uint64_t>(b);
-    // Tasks start at multiples of kBlocks, so the lower counter word does not wrap inside a vector.
-    Words c0 = hn::Add(words(static_cast<uint32_t>(block)), hn::Iota(d, 0));
-    Words c1 = words(static_cast<uint32_t>(block >> 32));
-    Words c2 = words(static_cast<uint32_t>(*k.step)), c3 = words(static_cast<uint32_t>(*k.micro));
+    const Words low = words(static_cast<uint32_t>(block)), high = words(static_cast<uint32_t>(block >> 32));
+    Words c0 = hn::Add(low, hn::Iota(d, 0));
+    Words c1 = hn::IfThenElse(hn::Lt(c0, low), hn::Add(high, words(1)), high);  // the lower word may wrap inside
+    Words c2 = words(static_cast<uint32_t>(*k.step)), c3 = words(0);
     uint32_t key0 = seed, key1 = k.stream;
     for (int round = 0; round < 10; ++round) {
       const Words h0 = high_product(c0, 0xD2511F53u), l0 = hn::Mul(c0, words(0xD2511F53u));
@@ -97,9 +98,10 @@ HWY_INLINE void drop(const Dropout& k, const uint32_t* word, const float* x, flo
 
 void drop_task(const Dropout& k, int64_t task) {
   uint32_t buffer[4 * kBlocks];
+  const uint64_t before = uint64_t{static_cast<uint32_t>(*k.micro)} * static_cast<uint64_t>(ceil_div(k.count, 4));
   const int64_t last = std::min(k.count, (task + 1) * kElementsPerTask);
   for (int64_t first = task * kElementsPerTask; first < last; first += 4 * kBlocks) {
-    make_words(k, static_cast<uint64_t>(first / 4), buffer);
+    make_words(k, before + static_cast<uint64_t>(first / 4), buffer);
     const int64_t end = std::min(last, first + 4 * kBlocks);
     for (int64_t i = first; i < end;) {
       const int64_t row = i / k.cols, col = i % k.cols, n = std::min(k.cols - col, end - i);

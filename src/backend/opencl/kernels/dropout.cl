@@ -1,8 +1,8 @@
 // dropout.cl -- y = x * keep where the element's random number is at least p, else 0; keep = 1 / (1 - p). In place.
 //
-// Philox 4x32-10 (base/philox.h): counter = (block, 0, step, micro), key = (seed, stream); block = index / 4 yields the
-// words of four elements, so a mask depends on names and numbers alone, never on layout or schedule.
-// Block b holds elements 4 * b .. 4 * b + 3 of the dense order; element i lies in row i / cols. A work-item makes `chunk`
+// Philox 4x32-10 (base/philox.h): counter = (block, step, 0), key = (seed, stream); block = index / 4 yields the words
+// of four elements, so a mask depends on names and numbers alone, never on layout or schedule. Blocks count on from
+// micro-batch to micro-batch. Block b of this one holds elements 4 * b .. 4 * b + 3 of the dense order; element i lies in row i / cols. A work-item makes `chunk`
 // blocks.
 #include "common.clh"
 
@@ -25,10 +25,12 @@ __kernel GROUP void dropout(TENSOR(const float, x), TENSOR(const int, seed), TEN
                             TENSOR(const int, micro), TENSOR(float, y), int count, int cols, int chunk, int stream,
                             float p, float keep) {
   const int first = (int)get_global_id(0) * chunk, end = min((count + 3) / 4, first + chunk);
-  const uint key0 = START(seed)[0], key1 = stream, now = START(step)[0], part = START(micro)[0];
+  const uint key0 = START(seed)[0], key1 = stream, now = START(step)[0];
+  const ulong before = (ulong)(uint)START(micro)[0] * (uint)((count + 3) / 4);
   int row = 4 * first / cols, col = 4 * first - row * cols;
   for (int block = first; block < end; ++block) {
-    const uint4 words = philox(block, 0, now, part, key0, key1);
+    const ulong number_of_block = before + (uint)block;
+    const uint4 words = philox((uint)number_of_block, (uint)(number_of_block >> 32), now, 0, key0, key1);
     const float4 numbers = convert_float4(words >> 8) * 0x1p-24f;
     if (col + 4 <= cols) {
       const float4 v = vload4(0, START(x) + row * x_pitch + col);

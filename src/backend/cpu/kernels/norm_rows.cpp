@@ -34,19 +34,33 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-// The sum of term(i, n) over vectors that start at i and hold n elements, zeros beyond them; in blocks of 16 vectors.
+// The sum of term(i, n) over vectors that start at i and hold n elements, zeros beyond them; in blocks of 32 vectors.
 template <class Term>
 HWY_INLINE float sum_row(int64_t cols, const Term& term) {
+  const int64_t w = lanes();
   Floats total = zeros();
-  for (int64_t i = 0; i < cols;) {
-    Floats a = zeros(), b = zeros();
-    for (int k = 0; k < 8 && i < cols; ++k, i += 2 * lanes()) {
-      a = hn::Add(a, term(i, cols - i));
-      if (i + lanes() < cols) b = hn::Add(b, term(i + lanes(), cols - i - lanes()));
+  int64_t i = 0;
+  while (i + 4 * w <= cols) {
+    Floats a = zeros(), b = zeros(), c = zeros(), d = zeros();
+    for (int k = 0; k < 8 && i + 4 * w <= cols; ++k, i += 4 * w) {
+      a = hn::Add(a, term(i, w));
+      b = hn::Add(b, term(i + w, w));
+      c = hn::Add(c, term(i + 2 * w, w));
+      d = hn::Add(d, term(i + 3 * w, w));
     }
-    total = hn::Add(total, hn::Add(a, b));
+    total = hn::Add(total, hn::Add(hn::Add(a, b), hn::Add(c, d)));
   }
-  return sum_lanes(total);
+  Floats rest = zeros();
+  for (; i < cols; i += w) rest = hn::Add(rest, term(i, cols - i));
+  return sum_lanes(hn::Add(total, rest));
+}
+
+// put(i, n) for all vectors of a row.
+template <class Put>
+HWY_INLINE void each_vector(int64_t cols, const Put& put) {
+  int64_t i = 0;
+  for (; i + lanes() <= cols; i += lanes()) put(i, lanes());
+  if (i < cols) put(i, cols - i);
 }
 
 HWY_INLINE Floats zero_beyond(Floats v, int64_t n) {
@@ -67,12 +81,11 @@ void forward_rows(const RowWork& w, int64_t task) {
     });
     const float rstd = 1.0f / std::sqrt(squares / n + w.eps);
     const Floats scale = fill(rstd);
-    for (int64_t i = 0; i < cols; i += lanes()) {
-      const Floats h = hn::Mul(hn::Sub(load_up_to(x + i, cols - i), shift), scale);
-      const Floats gamma = load_up_to(w.gamma + i, cols - i);
-      const Floats v = w.beta ? hn::MulAdd(h, gamma, load_up_to(w.beta + i, cols - i)) : hn::Mul(h, gamma);
-      store_up_to(v, y + i, cols - i);
-    }
+    each_vector(cols, [&](int64_t i, int64_t left) HWY_ATTR {
+      const Floats h = hn::Mul(hn::Sub(load_up_to(x + i, left), shift), scale), gamma = load_up_to(w.gamma + i, left);
+      const Floats v = w.beta ? hn::MulAdd(h, gamma, load_up_to(w.beta + i, left)) : hn::Mul(h, gamma);
+      store_up_to(v, y + i, left);
+    });
     if (w.centred) w.mean[r] = mean;
     w.rstd[r] = rstd;
   }
@@ -92,11 +105,10 @@ void dx_rows(const RowWork& w, int64_t task) {
     const Floats plain = fill(w.centred ? sum_row(cols, g) / n : 0);
     const auto product = [&](int64_t i, int64_t left) HWY_ATTR { return hn::Mul(g(i, left), h(i, left)); };
     const Floats share = fill(sum_row(cols, product) / n);  // g is 0 beyond the row
-    for (int64_t i = 0; i < cols; i += lanes()) {
-      const int64_t left = cols - i;
+    each_vector(cols, [&](int64_t i, int64_t left) HWY_ATTR {
       const Floats v = hn::NegMulAdd(h(i, left), share, hn::Sub(g(i, left), plain));
       store_up_to(hn::Mul(scale, v), dx + i, left);
-    }
+    });
   }
 }
 

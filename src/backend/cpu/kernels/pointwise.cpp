@@ -131,7 +131,7 @@ HWY_EXPORT(step_function);
 
 constexpr int64_t kScratchFloats = 8192;  // a task's buffers: they fill an L1 cache
 constexpr int64_t kMostSlots = 64;
-constexpr int64_t kLongestBlock = 1024;
+constexpr int64_t kLongestBlock = 1024, kShortestBlock = 128;
 constexpr int64_t kBlocksPerTask = 16;
 
 // A step's operand: an index into the table of pointers, which holds inputs, then literals, then buffers of steps.
@@ -140,12 +140,13 @@ struct Step {
   std::vector<int> args;
   int y = 0;
 };
-enum class Access { in_place, once, each_block };
+enum class Access { in_place, rolling, once, each_block };  // rolling: in place, again and again
 struct Input {
   float* data = nullptr;
   Axes axes;
   Access access = Access::in_place;
-  int64_t slot = -1;  // of the scratch, if gathered
+  int64_t slot = -1;   // of the scratch, if gathered
+  int64_t period = 0;  // if rolling
 };
 struct Program {
   std::vector<Input> inputs;
@@ -173,6 +174,24 @@ int64_t period_of(const Axes& axes) {
   return repeats ? axes[1].extent : 0;
 }
 
+// Inputs that repeat, but seldom, are read where they lie if blocks can end where periods do.
+void roll_long_periods(Program& p) {
+  int64_t period = 0;
+  for (const Input& input : p.inputs) {
+    const int64_t own = input.access == Access::each_block ? period_of(input.axes) : 0;
+    if (own > 0 && period > 0 && own != period) return;
+    period = std::max(period, own);
+  }
+  const int64_t block = period / std::max<int64_t>(1, ceil_div(period, p.block));
+  if (block < kShortestBlock || period % block != 0) return;
+  p.block = block;
+  for (Input& input : p.inputs) {
+    if (input.access != Access::each_block || period_of(input.axes) != period) continue;
+    input.access = Access::rolling;
+    input.period = period;
+  }
+}
+
 // The block: as long as the slots allow, and a multiple of the periods if that leaves it long enough.
 void choose_block(Program& p) {
   p.block = std::min(kLongestBlock, kScratchFloats / std::max<int64_t>(p.slots, 1) / 16 * 16);
@@ -186,6 +205,7 @@ void choose_block(Program& p) {
     const int64_t own = input.access == Access::in_place ? 0 : period_of(input.axes);
     if (own > 0 && period % own == 0) input.access = Access::once;
   }
+  if (period == 1) roll_long_periods(p);
   p.task = p.block * kBlocksPerTask;
 }
 
@@ -285,7 +305,9 @@ void run_task(const Program& p, int64_t task) {
     const int64_t n = std::min(p.block, end - first);
     for (size_t i = 0; i < p.inputs.size(); ++i) {
       const Input& input = p.inputs[i];
-      pointers[i] = input.access == Access::in_place ? input.data + first : scratch + input.slot * p.block;
+      pointers[i] = input.access == Access::in_place  ? input.data + first
+                    : input.access == Access::rolling ? input.data + first % input.period
+                                                      : scratch + input.slot * p.block;
       if (input.access == Access::each_block || (input.access == Access::once && first == begin))
         gather(input, first, n, pointers[i]);
     }

@@ -83,6 +83,21 @@ TEST(ByHand, PointwiseFunctions) {
                {"sigmoid", {1}, 0.7310585786300049},
                {"tanh", {1}, 0.7615941559557649},
                {"silu", {1}, 0.7310585786300049},
+               {"erf", {1}, 0.8427007929497149},
+               {"gelu", {1}, 0.8413447460685429},
+               {"gelu", {-1}, -0.15865525393145705},
+               {"gelu_slope", {1}, 1.0833154705876864},
+               {"gelu_tanh", {1}, 0.8411919906082767},
+               {"gelu_tanh_slope", {1}, 1.0829640838457826},
+               {"softplus", {1}, 1.3132616875182228},
+               {"softplus", {800}, 800},
+               {"hard_sigmoid", {1.5}, 0.75},
+               {"hard_sigmoid", {-4}, 0},
+               {"hard_swish", {-1.5}, -0.375},
+               {"hard_swish", {5}, 5},
+               {"hard_swish_slope", {1.5}, 1},
+               {"hard_swish_slope", {-4}, 0},
+               {"hard_swish_slope", {4}, 1},
                {"add", {2, 3}, 5},
                {"sub", {2, 3}, -1},
                {"mul", {2, 3}, 6},
@@ -99,7 +114,13 @@ TEST(ByHand, PointwiseFunctions) {
                {"relu6_mask", {5, 6}, 0},
                {"relu6_mask", {5, 0}, 0},
                {"select", {-1, 2, 3}, 2},
-               {"select", {0, 2, 3}, 3}};
+               {"select", {0, 2, 3}, 3},
+               {"leaky_relu", {-2, 0.25}, -0.5},
+               {"leaky_relu", {3, 0.25}, 3},
+               {"elu", {-1, 2}, -1.2642411176571153},
+               {"elu", {3, 2}, 3},
+               {"normalize", {7, 3, 0.5, 2, 10}, 14},
+               {"norm_dx", {5, 7, 3, 0.5, 2, 4, 6, 0.25}, 1.5}};
   std::set<std::string_view> covered;
   for (const auto& c : cases) {
     SCOPED_TRACE(c.op);

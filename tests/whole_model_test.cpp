@@ -1,0 +1,104 @@
+// whole_model_test.cpp -- what whole models must not cost: a score matrix, a launch per time step, a copy.
+#include <gtest/gtest.h>
+
+#include "harness.h"
+#include "model/model_file.h"
+#include "step/programs.h"
+#include "step/run.h"
+#include "step/session.h"
+
+namespace situ::test {
+namespace {
+
+step::Program train_step(const std::string& model_name, int64_t batch) {
+  const model::Model model = model::find_model(model_name);
+  return step::compile({step::train_program({model, batch, {}})}, *device_under_test("cpu"), {}).programs[0];
+}
+
+int64_t copies(const step::Program& program) {
+  int64_t count = 0;
+  for (const device::LaunchSpec& launch : program.launches) count += launch.node.op == "copy";
+  return count;
+}
+
+TEST(WholeModels, AttentionsMemoryGrowsLinearlyWithTheLength) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  const auto bytes = [](int64_t length) {
+    return static_cast<double>(train_step("gpt-mini@" + std::to_string(length), 1).plan.arena_bytes());
+  };
+  const double shortest = bytes(128);
+  for (int64_t times : {2, 4, 8})
+    EXPECT_LT(bytes(128 * times), 1.05 * static_cast<double>(times) * shortest) << 128 * times;
+}
+
+// From 64 rows on: below, a product of few rows needs no second launch to add up its parts.
+TEST(WholeModels, AnLstmsLaunchesDoNotDependOnTheLength) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  EXPECT_EQ(train_step("char-lstm@32", 2).launches.size(), train_step("char-lstm@512", 2).launches.size());
+}
+
+TEST(WholeModels, ConcatsAndStridedGradientsCostNoCopy) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  EXPECT_EQ(copies(train_step("squeezenet1.1@64", 2)), 0);
+  EXPECT_EQ(copies(train_step("resnet20", 2)), 0);
+  EXPECT_EQ(copies(train_step("resnet18@64", 2)), 0);
+}
+
+// A batch norm with running statistics goes into the convolution before it, and is computed when weights change, not in
+// every run.
+class Folding : public testing::Test {
+ protected:
+  const model::Model model = model::parse_model(
+      "{\"input\": [5, 5, 2], \"classes\": 3, \"layers\": [{\"name\": \"conv\", \"kind\": \"conv\", "
+      "\"channels\": 3, \"kernel\": 3, \"bias\": false}, {\"name\": \"bn\", \"kind\": \"batch_norm\"}, "
+      "{\"kind\": \"global_pool\"}]}",
+      "net");
+
+  static std::vector<double> values(const Type& type, double from) {
+    std::vector<double> v(static_cast<size_t>(type.count()));
+    for (size_t i = 0; i < v.size(); ++i) v[i] = from + 0.25 * static_cast<double>(i * 7 % 5);
+    return v;
+  }
+  // The same by the formula: (conv - mean) / sqrt(var + eps) * gamma + beta.
+  static ir::Graph by_formula() {
+    ir::Graph graph;
+    graph.name = "formula";
+    const auto in = [&](const char* name, const Type& type) { return graph.input(name, type); };
+    const ir::Value x = in("x", f32({2, 5, 5, 2})), w = in("conv.weight", f32({3, 3, 2, 3})),
+                    gamma = in("bn.weight", f32({3})), beta = in("bn.bias", f32({3})),
+                    mean = in("bn.running_mean", f32({3})), var = in("bn.running_var", f32({3}));
+    const ir::Value y = ops::emit(graph, "conv2d", {x, w});
+    const ir::Value rstd = ops::emit(graph, "rsqrt", {ops::emit(graph, "add", {var, graph.constant(1e-5, f32({}))})});
+    const ir::Value normal = ops::emit(graph, "normalize", {y, mean, rstd, gamma, beta});
+    graph.output("y", ops::emit(graph, "reduce", {normal}, {{"kind", "mean"}, {"axes", ir::Ints{1, 2}}}));
+    return graph;
+  }
+};
+
+TEST_F(Folding, GivesWhatTheFormulaSays) {
+  step::Tensors inputs{{"x", values(f32({2, 5, 5, 2}), -0.5)}};
+  device::Device& ref = *device_under_test("ref");
+  step::Session session(ref, {step::infer_program({model, 2, {}})});
+  for (const ir::State& state : session.states()) {
+    if (state.attrs.flag("derived")) continue;
+    inputs[state.name] = values(state.type, 0.3);
+    session.set(state.name, inputs[state.name]);
+  }
+  step::Batch& batch = session.next_batch();
+  for (size_t i = 0; i < inputs["x"].size(); ++i) batch.f32("x")[i] = static_cast<float>(inputs["x"][i]);
+  session.run(0, batch);
+  const std::vector<double> found = session.output_double(0, "logits"),
+                            expected = step::run_once(ref, by_formula(), inputs).at("y");
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
+}
+
+TEST_F(Folding, CostsNoLaunchInARun) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  const auto compiled = step::compile({step::evaluate_program({model, 2, {}})}, *device_under_test("cpu"), {});
+  for (const device::LaunchSpec& launch : compiled.programs[0].launches)
+    EXPECT_TRUE(launch.node.op != "fused" && launch.node.op != "normalize" && launch.node.op != "mul")
+        << launch.node.op;
+}
+
+}  // namespace
+}  // namespace situ::test

@@ -16,12 +16,14 @@ struct Options {
   double seconds = 3;
   bool json = false, launches = false;
   DeviceChoice device;
+  PartialChoice partial;
 };
 
 void run(const Options& o) {
   const model::Model model = model::find_model(o.model);
   step::ProgramSpec spec{model, o.batch, {}};
   spec.optimizer = model::default_optimizer(model::parse_optimizer(o.optimizer));
+  spec.partial = o.partial.of(model);
   const auto device = o.device.open();
   step::SessionOptions options;
   options.residency = step::parse_residency(o.residency);
@@ -54,6 +56,7 @@ void add_bench(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("bench", "measure one training step of a model");
   verb->add_option("model", o->model, model::spec_help())->required();
   o->device.add_to(*verb);
+  o->partial.add_to(*verb);
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "backend/opencl/device.h"
+#include "base/names.h"
 #include "cli/verbs.h"
 #include "step/devices.h"
 
@@ -26,6 +27,22 @@ std::unique_ptr<device::Device> DeviceChoice::open() const {
   options.cache_folder = cache_folder();
   options.threads = threads;
   return step::open_device(device, options);
+}
+
+void PartialChoice::add_to(CLI::App& verb) {
+  verb.add_option("--train", train, "what is trained: all, last, bias or patterns such as 'layer4.*,fc.*'")
+      ->capture_default_str();
+  verb.add_option("--lora", lora.rank, "train low-rank matrices of this rank beside linear and 1x1 conv layers")
+      ->check(CLI::Range(0, 4096));
+  verb.add_option("--lora-alpha", lora.alpha, "their weight, divided by the rank")->capture_default_str();
+  verb.add_option("--lora-targets", lora_targets, "patterns of layer names; default: every such layer");
+}
+
+model::Partial PartialChoice::of(const model::Model& model) const {
+  model::Partial partial = model::parse_partial(model, train);
+  partial.lora = lora;
+  partial.lora.targets = split_list(lora_targets, ',');
+  return partial;
 }
 
 void print_notes(const device::Device& device) {

@@ -12,6 +12,7 @@ void add_dump(CLI::App& app) {
     int64_t batch = 64;
     bool unfused = false;
     DeviceChoice device;
+    PartialChoice partial;
   };
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("dump", "print a program after a stage of the compiler");
@@ -25,10 +26,12 @@ void add_dump(CLI::App& app) {
   verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
   verb->add_flag("--unfused", o->unfused, "the graph as the naive residency runs it");
   o->device.add_to(*verb);
+  o->partial.add_to(*verb);
   verb->callback([o] {
     const model::Model model = model::find_model(o->model);
     step::ProgramSpec spec{model, o->batch, {}};
     spec.optimizer = model::default_optimizer(model::parse_optimizer(o->optimizer));
+    spec.partial = o->partial.of(model);
     const bool prepared = o->program == "prepare";
     std::string text, stages;
     step::CompileOptions options;

@@ -3,6 +3,7 @@
 #include "cli/verbs.h"
 #include "data/select.h"
 #include "train/evaluator.h"
+#include "train/metrics.h"
 
 namespace situ::cli {
 
@@ -10,6 +11,7 @@ void add_eval(CLI::App& app) {
   struct Options {
     std::string weights, data, classes;
     int64_t batch = 64;
+    bool details = false;
     DeviceChoice device;
   };
   auto o = std::make_shared<Options>();
@@ -18,10 +20,11 @@ void add_eval(CLI::App& app) {
   verb->add_option("--data", o->data, "data set; default: the one the weights were trained on");
   verb->add_option("--classes", o->classes, "only samples of these classes, such as 0-4 or 1,3");
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb->add_flag("--details", o->details, "precision, recall and F1 of every class, the best five, perplexity");
   o->device.add_to(*verb);
   verb->callback([o] {
     const auto device = o->device.open();
-    train::Evaluator evaluator(*device, o->weights, o->batch);
+    train::Evaluator evaluator(*device, o->weights, o->batch, o->details);
     const std::string spec = o->data.empty() ? evaluator.info().data : o->data;
     if (spec.empty()) fail("the weights do not say what they were trained on: name a data set with --data");
     data::Dataset test = data::load_dataset(spec).test;
@@ -31,6 +34,10 @@ void add_eval(CLI::App& app) {
     print_notes(*device);
     fmt::print("test loss {:.4f}  test accuracy {:.2f}% over {} samples  {}\n", score.loss, 100 * score.accuracy,
                score.count, device->target().name);
+    if (!o->details) return;
+    fmt::print("perplexity {:.3f}  within the best five {:.2f}%\n{}", train::perplexity(score.loss),
+               100 * evaluator.top5(score),
+               train::to_table(train::class_report(evaluator.confusion()), evaluator.info().class_names));
   });
 }
 

@@ -36,20 +36,21 @@ void list_kinds() {
 
 void add_model(CLI::App& app) {
   struct Options {
-    std::string model, train = "all";
+    std::string model;
+    PartialChoice partial;
     bool json = false;
   };
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("model", "list the models; show one layer by layer, or as a model file");
   CLI::App* show = verb->add_subcommand("show", "one model, layer by layer");
   show->add_option("model", o->model, model::spec_help())->required();
-  show->add_option("--train", o->train, "all, last, bias or patterns: what would be trained")->capture_default_str();
+  o->partial.add_to(*show);
   show->add_flag("--json", o->json, "as a model file, to change and to train");
   CLI::App* kinds = verb->add_subcommand("kinds", "the kinds of layers a model file may use");
   show->callback([o] {
     const model::Model model = model::find_model(o->model);
     if (o->json) return fmt::print("{}", model::print_model(model));
-    fmt::print("{}", model::table_of(model, model::summarise(model, model::parse_partial(model, o->train))));
+    fmt::print("{}", model::table_of(model, model::summarise(model, o->partial.of(model))));
   });
   kinds->callback(list_kinds);
   verb->callback([verb] {

@@ -25,13 +25,15 @@ void add_predict(CLI::App& app) {
     train::Evaluator evaluator(*device, o->weights, std::min<int64_t>(64, static_cast<int64_t>(o->files.size())));
     const auto rows = evaluator.predict(o->files);
     print_notes(*device);
+    const std::vector<std::string>& names = evaluator.info().class_names;
+    auto name_of = [&](size_t c) { return c < names.size() ? names[c] : fmt::format("class {}", c); };
     for (size_t i = 0; i < rows.size(); ++i) {
       std::vector<size_t> order(rows[i].size());
       std::iota(order.begin(), order.end(), size_t{0});
       std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows[i][a] > rows[i][b]; });
       fmt::print("{}:", o->files[i]);
       for (size_t k = 0; k < order.size() && k < static_cast<size_t>(o->top); ++k)
-        fmt::print("  class {} {:.1f}%", order[k], 100 * rows[i][order[k]]);
+        fmt::print("  {} {:.1f}%", name_of(order[k]), 100 * rows[i][order[k]]);
       fmt::print("\n");
     }
   });

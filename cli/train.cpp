@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/names.h"
 #include "cli/verbs.h"
 #include "data/select.h"
 #include "model/model_file.h"
@@ -20,8 +19,9 @@ namespace {
 struct Options {
   train::Settings settings;
   DeviceChoice device;
+  PartialChoice partial;
   std::string data = "fashion-mnist", out, optimizer = "sgd", schedule = "cosine", residency = "resident";
-  std::string from, lora_targets, classes;
+  std::string from, classes;
   int64_t per_class = 0;
   std::vector<std::string> new_classes;
   double warmup_epochs = 0, momentum = -1;  // below 0: the optimizer's own
@@ -37,14 +37,17 @@ std::string clock_text(double seconds) {
 // One live line on a terminal; elsewhere a plain line now and then and at each epoch's end.
 class Line {
  public:
-  explicit Line(std::string device) : device_(std::move(device)), live_(isatty(STDOUT_FILENO) != 0) {}
+  Line(std::string device, const data::Dataset& data)
+      : device_(std::move(device)),
+        unit_(data.images.empty() ? "samples" : "images"),
+        live_(isatty(STDOUT_FILENO) != 0) {}
 
   void operator()(const train::Progress& p) {
     if (!live_ && !p.epoch_done && now() - printed_ < 2) return;
     printed_ = now();
     std::string text =
-        fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  acc {:.2f}%  {:.0f} images/s  ETA {}  peak {} MiB  {}",
-                    p.epoch, p.epochs, p.step, p.steps, p.loss, 100 * p.accuracy, p.images_per_second,
+        fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  acc {:.2f}%  {:.0f} {}/s  ETA {}  peak {} MiB  {}", p.epoch,
+                    p.epochs, p.step, p.steps, p.loss, 100 * p.accuracy, p.images_per_second, unit_,
                     clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
     if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test acc {:.2f}%", p.test_loss, 100 * p.test_accuracy);
     fmt::print("{}{}{}", live_ ? "\r\x1b[K" : "", text, live_ && !p.epoch_done ? "" : "\n");
@@ -52,7 +55,7 @@ class Line {
   }
 
  private:
-  std::string device_;
+  std::string device_, unit_;
   bool live_;
   double printed_ = 0;
 };
@@ -100,7 +103,7 @@ void run(Options& o) {
   use_optimizer(o);
   o.settings.schedule.kind = train::parse_schedule(o.schedule);
   o.settings.residency = step::parse_residency(o.residency);
-  o.settings.lora.targets = split_list(o.lora_targets, ',');
+  o.settings.partial = [&](const model::Model& model) { return o.partial.of(model); };
   if (!o.new_classes.empty() && o.from.empty())
     fail("--add-class grows the head of trained weights: name them with --from");
   if (o.out.empty()) o.out = "runs/" + o.settings.model.substr(0, o.settings.model.find(':'));
@@ -117,7 +120,7 @@ void run(Options& o) {
   train::Trainer trainer(*device, data, o.settings);
   print_notes(*device);
   const std::vector<std::string> class_names = start_from(trainer, o, data.train);
-  Line line(device->target().name);
+  Line line(device->target().name, data.train);
   trainer.fit([&](const train::Progress& p) { line(p); });
 
   const train::Score score = trainer.evaluate(data.test);
@@ -170,12 +173,7 @@ void add_train(CLI::App& app) {
   verb->add_option("--momentum", o->momentum, "of sgd and rmsprop; default 0.9 and 0")->check(CLI::Range(0.0, 1.0));
   verb->add_flag("--nesterov", s.optimizer.nesterov);
   verb->add_option("--weight-decay", s.optimizer.decay)->capture_default_str()->check(CLI::Range(0.0, 1.0));
-  verb->add_option("--train", s.train, "what is trained: all, last, bias or patterns such as 'layer4.*,fc.*'")
-      ->capture_default_str();
-  verb->add_option("--lora", s.lora.rank, "train low-rank matrices of this rank beside linear and 1x1 conv layers")
-      ->check(CLI::Range(0, 4096));
-  verb->add_option("--lora-alpha", s.lora.alpha, "their weight, divided by the rank")->capture_default_str();
-  verb->add_option("--lora-targets", o->lora_targets, "patterns of layer names; default: every such layer");
+  o->partial.add_to(*verb);
   verb->add_option("--from", o->from, "begin with these weights (model.safetensors)");
   verb->add_option("--add-class", o->new_classes, "with --from: the head gets this class too, and keeps the others");
   verb->add_flag("--decay-weights-only", o->decay_weights_only, "biases and norms do not decay");

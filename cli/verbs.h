@@ -5,6 +5,8 @@
 #include <string>
 
 #include "device/device.h"
+#include "model/model.h"
+#include "model/partial.h"
 
 namespace situ::cli {
 
@@ -23,6 +25,13 @@ struct DeviceChoice {
   int threads = 0;
   void add_to(CLI::App& verb);
   std::unique_ptr<device::Device> open() const;  // with the user's program cache
+};
+
+struct PartialChoice {  // what is trained
+  std::string train = "all", lora_targets;
+  model::Lora lora;
+  void add_to(CLI::App& verb);
+  model::Partial of(const model::Model& model) const;
 };
 
 std::string cache_folder();  // $SITU_CACHE, $XDG_CACHE_HOME/situ or ~/.cache/situ; empty if there is none

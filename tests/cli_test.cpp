@@ -76,6 +76,8 @@ TEST(Command, TrainsAndEvaluatesOnAnyDevice) {
     EXPECT_EQ(evaluated.code, 0) << evaluated.text;
     EXPECT_NE(evaluated.text.find(accuracy), std::string::npos) << evaluated.text << accuracy;
     EXPECT_NE(evaluated.text.find("over 160 samples"), std::string::npos) << evaluated.text;
+    EXPECT_NE(situ("eval " + out + "/model.safetensors --details --device " + device).text.find("macro"),
+              std::string::npos);
   }
   const Result ledger = situ("ledger " + out + " --launches");
   EXPECT_EQ(ledger.code, 0) << ledger.text;

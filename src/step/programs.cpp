@@ -1,5 +1,7 @@
 #include "step/programs.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "grad/reverse.h"
 #include "model/init.h"
@@ -42,6 +44,7 @@ struct Forward {
     const Value seen = graph.read(metrics);
     metrics_value = ops::emit(graph, "metrics", {seen, loss, correct, weight, scale});
     metrics_state = metrics;
+    if (!training && spec.detailed) keep_details(logits, labels, weight);
   }
   void write_metrics() { graph.write(metrics_state, metrics_value); }
 
@@ -59,6 +62,18 @@ struct Forward {
   }
 
  private:
+  void keep_details(Value logits, Value labels, Value weight) {
+    const int64_t classes = graph.type(logits).shape.cols();
+    const ir::Attrs attrs{{"role", "metric"}, {"init", "zeros"}};
+    graph.declare({kConfusion, f32({classes, classes}), attrs});
+    graph.write(kConfusion, ops::emit(graph, "confusion", {graph.read(kConfusion), logits, labels, weight}));
+    graph.declare({kTop5, f32({}), attrs});
+    const Value among =
+        ops::emit(graph, "accuracy", {logits, labels, weight}, {{"top", std::min<int64_t>(5, classes)}});
+    const Value sum = ops::emit(graph, "reduce", {among}, {{"kind", "sum"}, {"axes", ir::Ints{0}}});
+    graph.write(kTop5, ops::emit(graph, "add", {graph.read(kTop5), sum}));
+  }
+
   Value metrics_value = ir::kNoValue;
   std::string metrics_state;
 };

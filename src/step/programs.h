@@ -24,6 +24,7 @@ struct ProgramSpec {
   model::Optimizer optimizer;
   model::Partial partial = {};  // what is trained
   double smoothing = 0;         // of the labels, while training
+  bool detailed = false;        // evaluate keeps eval.confusion [classes, classes] and eval.top5 too
 };
 
 ir::Graph train_program(const ProgramSpec& spec);
@@ -35,5 +36,7 @@ ir::Graph program_by_name(const ProgramSpec& spec, std::string_view name);
 
 inline constexpr const char* kTrainMetrics = "train.metrics";
 inline constexpr const char* kEvalMetrics = "eval.metrics";
+inline constexpr const char* kConfusion = "eval.confusion";
+inline constexpr const char* kTop5 = "eval.top5";
 
 }  // namespace situ::step

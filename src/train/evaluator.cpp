@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/prefetch.h"
 #include "io/image.h"
+#include "model/init.h"
 #include "model/model_file.h"
 #include "step/programs.h"
 
@@ -29,14 +30,17 @@ Score evaluate(step::Session& session, const model::Model& model, int64_t batch_
   return {m[0] / m[2], m[1] / m[2], static_cast<int64_t>(std::llround(m[2]))};
 }
 
-Evaluator::Evaluator(device::Device& device, const std::string& weights_path, int64_t batch)
+Evaluator::Evaluator(device::Device& device, const std::string& weights_path, int64_t batch, bool detailed)
     : info_(load_info(weights_path)),
       model_(info_.architecture.empty() ? model::find_model(info_.model)
                                         : model::parse_model(info_.architecture, info_path(weights_path))),
       batch_(batch) {
-  const step::ProgramSpec spec{model_, batch, {}};
+  step::ProgramSpec spec{model_, batch, {}};
+  spec.detailed = detailed;
   session_ = std::make_unique<step::Session>(
       device, std::vector<ir::Graph>{step::evaluate_program(spec), step::infer_program(spec)});
+  for (const ir::State& state : session_->states())
+    if (model::has_role(state, "metric")) session_->set(state.name, model::initial_values(state, 0));
   load_weights(*session_, weights_path);
 }
 

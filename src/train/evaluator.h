@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "step/programs.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
@@ -15,11 +16,14 @@ Score evaluate(step::Session& session, const model::Model& model, int64_t batch,
 
 class Evaluator {
  public:
-  Evaluator(device::Device& device, const std::string& weights_path, int64_t batch);
+  Evaluator(device::Device& device, const std::string& weights_path, int64_t batch, bool detailed = false);
 
   const WeightsInfo& info() const { return info_; }
   const model::Model& model() const { return model_; }
   Score evaluate(const data::Dataset& dataset);
+  // Of the last evaluation, if `detailed`: how often each class was taken for each, and the share within the best five.
+  std::vector<double> confusion() { return session_->get_double(step::kConfusion); }
+  double top5(const Score& score) { return session_->get_double(step::kTop5)[0] / static_cast<double>(score.count); }
   // Probabilities of the classes, one row per image file.
   std::vector<std::vector<float>> predict(const std::vector<std::string>& files);
 

@@ -79,11 +79,10 @@ Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings
     : data_(data),
       settings_(checked(settings)),
       model_(model_for(settings.model, data)),
-      partial_(model::parse_partial(model_, settings.train)),
+      partial_(settings.partial ? settings.partial(model_) : model::Partial{}),
       normalisation_(settings.normalisation.mean.empty() ? data::measure_normalisation(data.train)
                                                          : settings.normalisation),
       batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed) {
-  partial_.lora = settings_.lora;
   check_fit(model_, data.train);
   check_fit(model_, data.test);
   settings_.schedule.total = settings_.epochs * ceil_div(batches_.count(), settings_.micro_batches);

@@ -18,9 +18,8 @@ namespace situ::train {
 
 struct Settings {
   std::string model = "lenet5";
-  std::string train = "all";  // all, last, bias or patterns of parameter names
-  model::Lora lora;
-  double smoothing = 0;  // of the labels
+  std::function<model::Partial(const model::Model&)> partial;  // what is trained; none: everything
+  double smoothing = 0;                                        // of the labels
   int64_t batch = 64;
   int64_t micro_batches = 1;  // gradients of this many batches are accumulated into one update
   int epochs = 3;

@@ -1,7 +1,9 @@
 // torch_test.cpp -- whole training steps against PyTorch, from recorded fixtures (fixtures/README.md).
 //
 // ref: losses, parameters and slots within 1e-4 relative of PyTorch in float64. Other devices: within 10 times the
-// error of PyTorch's own float32 run, no yardstick being below half a unit in the last place.
+// error of PyTorch's own float32 run (of deep models: of the worst of nine such runs), no yardstick being below half a
+// unit in the last place.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,33 +47,47 @@ model::Optimizer optimizer_of(const json& j) {
   return o;
 }
 
+// Dropout draws other numbers here and there: fixtures leave it out.
+model::Model model_of(const json& fixture) {
+  model::Model model = model::find_model(fixture["model"].get<std::string>());
+  if (fixture.value("without_dropout", false))
+    std::erase_if(model.layers, [](const model::LayerSpec& layer) { return layer.kind == "dropout"; });
+  return model;
+}
+
 class Replay {
  public:
   Replay(device::Device& device, const json& fixture)
       : fixture_(fixture),
         exact_(device.target().element_bytes == 8),
-        model_(model::find_model(fixture["model"].get<std::string>())),
+        deep_(fixture.value("yardstick", "run") == "spread"),
+        model_(model_of(fixture)),
         session_(device, {step::train_program({model_, fixture["batch"], optimizer_of(fixture["optimizer"])})}) {
     for (const ir::State& state : session_.states()) session_.set(state.name, model::initial_values(state, 0));
     for (const json& p : fixture["parameters"]) {
       const ir::State* state = session_.compiled().memory.find_state(p["name"].get<std::string>());
       SITU_ASSERT(state, "fixture parameter {}", p["name"].get<std::string>());
       EXPECT_EQ(model::file_shape(*state), p["shape"].get<std::vector<int64_t>>());
-      const double bound = 1 / std::sqrt(p["fan_in"].get<double>());
+      const double bound = p.contains("bound") ? p["bound"].get<double>() : 1 / std::sqrt(p["fan_in"].get<double>());
+      const uint64_t stream = p["stream"];
+      const double center = p.value("center", 0.0);
       std::vector<float> values(static_cast<size_t>(state->type.count()));
       for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<float>((2 * generate(p["stream"], i) - 1) * bound);
+        values[i] = static_cast<float>(center + (2 * generate(stream, i) - 1) * bound);
       session_.set(state->name, model::from_file_order(*state, values));
     }
   }
 
   void run() {
-    for (int s = 1; s <= fixture_["steps"]; ++s) {
+    const int steps = fixture_["steps"];
+    const int last = exact_ ? fixture_.value("ref_steps", steps) : steps;  // ref is slow
+    for (int s = 1; s <= last; ++s) {
       step(s);
       for (const json& snapshot : fixture_["snapshots"])
         if (snapshot["step"] == s)
           for (const json& tensor : snapshot["tensors"]) compare(tensor, s);
     }
+    testing::Test::RecordProperty("worst", fmt::format("{:.3g} of the tolerance, {}", worst_.first, worst_.second));
   }
 
  private:
@@ -80,15 +96,15 @@ class Replay {
     const auto stream = [&](const char* kind) {
       return fixture_["streams"][kind].get<uint64_t>() + static_cast<uint64_t>(s);
     };
-    const auto x = batch.f32("x");
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(2 * generate(stream("input"), i) - 1);
+    fill_input(batch, stream("input"));
     const auto labels = batch.i32("labels");
     const auto weight = batch.f32("weight");
     const double classes = fixture_["classes"];
     const size_t idle = fixture_["zero_weight_rows"];
+    const uint64_t label_stream = stream("label");
     double total = 0;
     for (size_t i = 0; i < labels.size(); ++i) {
-      labels[i] = static_cast<int32_t>(generate(stream("label"), i) * classes);
+      labels[i] = static_cast<int32_t>(generate(label_stream, i) * classes);
       weight[i] = 1;
       if (fixture_["weighted"])
         weight[i] = i + idle >= labels.size()
@@ -103,9 +119,36 @@ class Replay {
     const std::vector<double> metrics = session_.get_double(step::kTrainMetrics);
     const auto index = static_cast<size_t>(s - 1);
     const double loss = fixture_["loss"][index];
-    const double own = std::fabs(fixture_["loss_float32"][index].get<double>() - loss);
-    EXPECT_NEAR(metrics[3], loss, exact_ ? 1e-4 * loss : 10 * std::max(own, kUlp * loss)) << "loss of step " << s;
+    const double own = deep_ ? fixture_["loss_float32_spread_error"][index].get<double>()
+                             : std::fabs(fixture_["loss_float32"][index].get<double>() - loss);
+    expect_near(metrics[3], loss, exact_ ? 1e-4 * loss : 10 * std::max(own, kUlp * loss), "loss", s);
     EXPECT_EQ(metrics[1] - before[1], fixture_["correct_weight"][index].get<double>()) << "step " << s;
+  }
+
+  void fill_input(step::Batch& batch, uint64_t stream) {
+    if (fixture_.contains("tokens")) {
+      const double tokens = fixture_["tokens"];
+      const auto x = batch.i32("x");
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<int32_t>(generate(stream, i) * tokens);
+    } else {
+      const auto x = batch.f32("x");
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(2 * generate(stream, i) - 1);
+    }
+  }
+
+  // Where in the tensor recorded value j lies.
+  size_t sampled(size_t j, size_t count) const {
+    const size_t samples = fixture_.value("samples", size_t{256});
+    if (count <= samples) return j;
+    if (!fixture_.contains("sample_stream")) return j * count / samples;
+    const double place = static_cast<double>(j) + generate(fixture_["sample_stream"], j);
+    return static_cast<size_t>(place * static_cast<double>(count) / static_cast<double>(samples));
+  }
+
+  void expect_near(double ours, double theirs, double tolerance, const std::string& what, int s) {
+    const double error = std::fabs(ours - theirs) / tolerance;
+    if (!(error <= worst_.first)) worst_ = {error, what + " of step " + std::to_string(s)};
+    EXPECT_LE(error, 1) << "times the tolerance: " << what << " of step " << s;
   }
 
   void compare(const json& tensor, int s) {
@@ -116,28 +159,25 @@ class Replay {
     const std::vector<double> ours = model::to_file_order(*state, session_.get_double(name));
     const std::vector<double> theirs = tensor["values"];
     const double largest = tensor["max_abs"];
-    const double tolerance =
-        exact_ ? 1e-4 * largest : 10 * std::max(tensor["float32_max_error"].get<double>(), kUlp * largest);
-    double worst = 0;
-    for (size_t j = 0; j < theirs.size(); ++j) {
-      const size_t i = ours.size() <= 256 ? j : j * ours.size() / 256;
-      worst = std::max(worst, std::fabs(ours[i] - theirs[j]));
-    }
-    EXPECT_LE(worst, tolerance) << name << " after step " << s;
+    const double own = tensor[deep_ ? "float32_spread_error" : "float32_max_error"];
+    const double tolerance = exact_ ? 1e-4 * largest : 10 * std::max(own, kUlp * largest);
+    for (size_t j = 0; j < theirs.size(); ++j)
+      expect_near(ours[sampled(j, ours.size())], theirs[j], tolerance, name, s);
     double sum = 0, squares = 0;
     for (double v : ours) {
       sum += v;
       squares += v * v;
     }
     const double norm = tensor["norm"], count = static_cast<double>(ours.size());
-    EXPECT_NEAR(std::sqrt(squares), norm, tolerance * std::sqrt(count)) << name << " after step " << s;
-    EXPECT_NEAR(sum, tensor["sum"].get<double>(), tolerance * count) << name << " after step " << s;
+    expect_near(std::sqrt(squares), norm, tolerance * std::sqrt(count), "norm of " + name, s);
+    expect_near(sum, tensor["sum"], tolerance * count, "sum of " + name, s);
   }
 
   const json& fixture_;
-  const bool exact_;
+  const bool exact_, deep_;
   const model::Model model_;
   step::Session session_;
+  std::pair<double, std::string> worst_{0, "nothing"};  // in units of its tolerance
 };
 
 struct Case {
@@ -147,8 +187,9 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* device : {"ref", "cpu", "opencl"})
-    for (const char* fixture :
-         {"lenet5_sgd", "lenet5_adamw", "mlp_sgd", "mlp_nesterov", "mlp_adam", "mlp_adamw", "mlp_sgd_weighted"})
+    for (const char* fixture : {"lenet5_sgd", "lenet5_adamw", "mlp_sgd", "mlp_nesterov", "mlp_adam", "mlp_adamw",
+                                "mlp_sgd_weighted", "har_cnn_sgd", "resnet20_sgd", "mobilenetv2_sgd", "unet_small_sgd",
+                                "char_lstm_adamw", "gpt_mini_adamw", "vit_tiny_adamw"})
       list.push_back({device, fixture});
   return list;
 }

@@ -145,10 +145,13 @@ void expect_sentence(const std::string& arguments, const std::vector<std::string
 }
 
 TEST(Mistakes, InModelsAndShapes) {
-  expect_sentence("train resnet9000", {"resnet9000", "lenet5"});
+  expect_sentence("train resnet9000", {"resnet9000", "did you mean", "situ model"});
   expect_sentence("train mlp:10", {"mlp:784-256-10"});
   expect_sentence("train mlp:10-x-2", {"layer width"});
-  expect_sentence("train lenet5 --data synthetic:32x32x3", {"[28,28,1]", "[32,32,3]"});
+  expect_sentence("train mlp:784-10 --data synthetic:32x32x3", {"[784]", "[32,32,3]"});
+  expect_sentence("train resnet20@x", {"resolution"});
+  expect_sentence("train gpt-mini --data synthetic:8x8x1", {"i32[128]", "[8,8,1]"});
+  expect_sentence("train lenet5 --train 'fc9.*'", {"fc9.*", "fc3.*"});
   expect_sentence("train mlp:784-4", {"4 classes", "10"});
   expect_sentence("train lenet5 --lr 0", {"learning rate"});
   expect_sentence("train lenet5 --optimizer sdg", {"sdg", "adamw"});
@@ -185,7 +188,7 @@ TEST(Mistakes, InWeights) {
   expect_sentence("eval " + out + "/model.safetensors", {"model.safetensors"});
   write(out + "/model.safetensors", bytes);
   std::string info = read(out + "/model.json");
-  info.replace(info.find("64-16-4"), 7, "64-17-4");
+  info.replace(info.find("\"channels\": 16"), 14, "\"channels\": 17");
   write(out + "/model.json", info);
   expect_sentence("eval " + out + "/model.safetensors", {"another model"});
   write(out + "/model.json", "{}");

@@ -25,6 +25,8 @@ struct Case {
   bool large = false;  // minutes on the oracle: only in scripts/sweep
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.model; }
+
 std::string small_spec(const model::ZooEntry& entry) {
   const model::Model usual = model::find_model(entry.name);
   if (!entry.takes_resolution) return std::string(entry.name);

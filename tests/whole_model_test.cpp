@@ -1,6 +1,8 @@
 // whole_model_test.cpp -- what whole models must not cost: a score matrix, a launch per time step, a copy.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "harness.h"
 #include "model/model_file.h"
 #include "step/programs.h"
@@ -42,6 +44,43 @@ TEST(WholeModels, ConcatsAndStridedGradientsCostNoCopy) {
   EXPECT_EQ(copies(train_step("squeezenet1.1@64", 2)), 0);
   EXPECT_EQ(copies(train_step("resnet20", 2)), 0);
   EXPECT_EQ(copies(train_step("resnet18@64", 2)), 0);
+}
+
+// A table that is an embedding and, transposed, the last layer: one parameter, its gradient the sum over both uses.
+class Tied : public testing::Test {
+ protected:
+  const model::Model model = model::parse_model(
+      "{\"input\": [3], \"tokens\": true, \"classes\": 5, \"layers\": [{\"name\": \"table\", \"kind\": "
+      "\"embedding\", \"entries\": 5, \"channels\": 2}, {\"name\": \"head\", \"kind\": \"linear\", "
+      "\"channels\": 5, \"bias\": false, \"tied\": \"table\"}]}",
+      "net");
+  step::Session session{*device_under_test("ref"), {step::train_program({model, 1, {.momentum = 0}})}};
+
+  // The loss at these values; the step's update is left in the state.
+  double loss_at(const std::vector<double>& table, float lr) {
+    session.set("table.weight", table);
+    step::Batch& batch = session.next_batch();
+    const int32_t tokens[] = {1, 4, 1}, labels[] = {4, 1, 0};
+    std::copy_n(tokens, 3, batch.i32("x").begin());
+    std::copy_n(labels, 3, batch.i32("labels").begin());
+    std::fill_n(batch.f32("weight").begin(), 3, 1.0f);
+    batch.set("scale", 1.0f);
+    batch.set("lr", lr);
+    session.run(0, batch);
+    return session.get_double(step::kTrainMetrics)[3];
+  }
+};
+
+TEST_F(Tied, BothUsesAddUp) {
+  const std::vector<double> table{0.3, -0.2, 0.5, 0.7, -0.4, 0.1, 0.9, -0.6, 0.2, 0.8};
+  loss_at(table, 1);
+  const std::vector<double> fresh = session.get_double("table.weight");
+  for (size_t i = 0; i < table.size(); ++i) {
+    std::vector<double> up = table, down = table;
+    up[i] += 1e-5;
+    down[i] -= 1e-5;
+    EXPECT_NEAR(table[i] - fresh[i], (loss_at(up, 0) - loss_at(down, 0)) / 2e-5, 1e-7) << i;
+  }
 }
 
 // A batch norm with running statistics goes into the convolution before it, and is computed when weights change, not in

@@ -48,16 +48,25 @@ struct Forward {
   }
   void write_metrics() { graph.write(metrics_state, metrics_value); }
 
+  // Of every trained parameter; one that is read in several places (a tied table) gets the sum.
   std::vector<model::Update> gradients() {
-    std::vector<model::Update> result;
-    ir::Values parameters;
+    ir::Values reads;
+    std::vector<std::string> names;
     for (const ir::Node& node : graph.nodes)
       if (node.op == "read" && model::is_trained(*graph.find_state(node.attrs.text("state")))) {
-        parameters.push_back(node.outputs[0]);
-        result.push_back({node.attrs.text("state"), ir::kNoValue});
+        reads.push_back(node.outputs[0]);
+        names.push_back(node.attrs.text("state"));
       }
-    const ir::Values d = grad::gradients(graph, total_loss, parameters);
-    for (size_t i = 0; i < d.size(); ++i) result[i].gradient = d[i];
+    const ir::Values d = grad::gradients(graph, total_loss, reads);
+    std::vector<model::Update> result;
+    for (size_t i = 0; i < d.size(); ++i) {
+      const auto known =
+          std::find_if(result.begin(), result.end(), [&](const model::Update& u) { return u.parameter == names[i]; });
+      if (known == result.end())
+        result.push_back({names[i], d[i]});
+      else
+        known->gradient = ops::emit(graph, "add", {known->gradient, d[i]});
+    }
     return result;
   }
 

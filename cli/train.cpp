@@ -1,11 +1,13 @@
 // train.cpp -- `situ train MODEL`: epochs with a live line, then weights, their description and the ledger on disk.
 #include <unistd.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/names.h"
 #include "cli/verbs.h"
 #include "data/select.h"
 #include "model/model_file.h"
@@ -21,7 +23,7 @@ struct Options {
   DeviceChoice device;
   PartialChoice partial;
   std::string data = "fashion-mnist", out, optimizer = "sgd", schedule = "cosine", residency = "resident";
-  std::string from, classes;
+  std::string from, classes, loss, class_weights;
   int64_t per_class = 0;
   std::vector<std::string> new_classes;
   double warmup_epochs = 0, momentum = -1;  // below 0: the optimizer's own
@@ -40,23 +42,28 @@ class Line {
   Line(std::string device, const data::Dataset& data)
       : device_(std::move(device)),
         unit_(data.images.empty() ? "samples" : "images"),
+        numbers_(!data.targets.empty()),
         live_(isatty(STDOUT_FILENO) != 0) {}
 
   void operator()(const train::Progress& p) {
     if (!live_ && !p.epoch_done && now() - printed_ < 2) return;
     printed_ = now();
     std::string text =
-        fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  acc {:.2f}%  {:.0f} {}/s  ETA {}  peak {} MiB  {}", p.epoch,
-                    p.epochs, p.step, p.steps, p.loss, 100 * p.accuracy, p.images_per_second, unit_,
-                    clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
-    if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test acc {:.2f}%", p.test_loss, 100 * p.test_accuracy);
+        p.caching ? fmt::format("features of the frozen part: batch {}/{}", p.step, p.steps)
+                  : fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  {}  {:.0f} {}/s  ETA {}  peak {} MiB  {}",
+                                p.epoch, p.epochs, p.step, p.steps, p.loss, quality(p.accuracy), p.images_per_second,
+                                unit_, clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
+    if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test {}", p.test_loss, quality(p.test_accuracy));
     fmt::print("{}{}{}", live_ ? "\r\x1b[K" : "", text, live_ && !p.epoch_done ? "" : "\n");
     std::fflush(stdout);
   }
 
  private:
+  std::string quality(double value) const {
+    return numbers_ ? fmt::format("mean error {:.4g}", value) : fmt::format("acc {:.2f}%", 100 * value);
+  }
   std::string device_, unit_;
-  bool live_;
+  bool numbers_, live_;
   double printed_ = 0;
 };
 
@@ -96,7 +103,22 @@ void use_optimizer(Options& o) {
   chosen.decay_biases_and_norms = !o.decay_weights_only;
   chosen.clip_norm = given.clip_norm;
   chosen.clip_value = given.clip_value;
+  chosen.ema = given.ema;
   given = chosen;
+}
+
+// `balanced`, or a number for each class.
+std::vector<float> parse_weights(const std::string& text, const data::Dataset& data) {
+  if (text == "balanced") return data::balanced_weights(data);
+  std::vector<float> weights;
+  for (const std::string& part : split_list(text, ',')) {
+    float value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || end != part.data() + part.size() || !(value >= 0) || !std::isfinite(value))
+      fail("`{}` is no class weight: write balanced, or a number for each class such as 1,1,2.5", part);
+    weights.push_back(value);
+  }
+  return weights;
 }
 
 void run(Options& o) {
@@ -109,6 +131,10 @@ void run(Options& o) {
   if (o.out.empty()) o.out = "runs/" + o.settings.model.substr(0, o.settings.model.find(':'));
   make_folders(o.out);
   data::DatasetPair data = load_data(o);
+  o.settings.loss.kind = !o.loss.empty()              ? model::parse_loss(o.loss)
+                         : data.train.targets.empty() ? model::Loss::cross_entropy
+                                                      : model::Loss::mse;
+  o.settings.class_weights = parse_weights(o.class_weights, data.train);
   if (!o.from.empty()) {
     const train::WeightsInfo info = train::load_info(o.from);
     data.train.classes = std::max(data.train.classes, info.classes + static_cast<int>(o.new_classes.size()));
@@ -130,17 +156,21 @@ void run(Options& o) {
                           .classes = trainer.model().classes,
                           .class_names = class_names,
                           .normalisation = trainer.normalisation(),
+                          .loss = o.settings.loss,
                           .epochs = o.settings.epochs,
                           .seed = o.settings.seed,
                           .test_accuracy = score.accuracy,
                           .device = device->target().name};
   const std::string weights = o.out + "/model.safetensors";
   train::save_weights(trainer.session(), weights, info);
-  prof::Measured measured = prof::measure(trainer.session(), trainer.step_program(), {.seconds = 0.5});
+  prof::Measured measured = prof::measure(trainer.step_session(), trainer.step_program(), {.seconds = 0.5});
   measured.model = o.settings.model;
   measured.residency = o.residency;
   write_file_atomic(o.out + "/ledger.json", prof::to_json(measured) + "\n");
-  if (data.test.text.empty())
+  if (!data.test.targets.empty())
+    fmt::print("test error {:.4g} mean absolute, {:.4g} root mean square, over {} samples; weights in {}\n",
+               score.accuracy, score.root_mean_square, score.count, weights);
+  else if (data.test.text.empty())
     fmt::print("test accuracy {:.2f}% over {} samples; weights in {}\n", 100 * score.accuracy, score.count, weights);
   else
     fmt::print("test loss {:.4f} nats, perplexity {:.2f}, over {} bytes; weights in {}\n", score.loss,
@@ -179,7 +209,14 @@ void add_train(CLI::App& app) {
   verb->add_flag("--decay-weights-only", o->decay_weights_only, "biases and norms do not decay");
   verb->add_option("--clip-norm", s.optimizer.clip_norm, "largest norm of all gradients together; 0: any");
   verb->add_option("--clip-value", s.optimizer.clip_value, "largest element of a gradient; 0: any");
-  verb->add_option("--smoothing", s.smoothing, "share of each label given to all classes")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--ema", s.optimizer.ema, "decay of averaged weights, such as 0.999; they are tested and saved")
+      ->check(CLI::Range(0.0, 0.999999));
+  verb->add_option("--loss", o->loss, "cross-entropy for classes; mse, l1, huber or bce for numbers; default by data");
+  verb->add_option("--huber-delta", s.loss.delta, "where huber turns from squares to a line")->capture_default_str();
+  verb->add_option("--smoothing", s.loss.smoothing, "share of each label given to all classes")
+      ->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--class-weights", o->class_weights, "balanced, or a number for each class such as 1,1,2.5");
+  verb->add_flag("--cache-features", s.cache_features, "compute a frozen part in front once, and keep what it gives");
   verb->add_option("--classes", o->classes, "only samples of these classes, such as 0-4 or 1,3");
   verb->add_option("--per-class", o->per_class, "only the first samples of each class; 0: all")
       ->check(CLI::Range(0, 1 << 30));

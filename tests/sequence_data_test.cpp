@@ -40,12 +40,25 @@ TEST(Series, ReadsSensorsAsChannels) {
   EXPECT_EQ(pair.train.class_names, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(Series, ReadsTargets) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder.path() + "/x.ts", "@targetLabel true\n@data\n1,2:0.5\n3,4:-2\n5,6:4.5\n");
+  const Dataset data = read_series(folder.path() + "/x.ts");
+  EXPECT_EQ(data.targets, (std::vector<float>{0.5f, -2, 4.5f}));
+  EXPECT_TRUE(data.labels.empty());
+  EXPECT_EQ(data.classes, 1);
+  const Normalisation n = measure_normalisation(data);
+  EXPECT_FLOAT_EQ(n.target_mean, 1);
+  EXPECT_FLOAT_EQ(n.target_std, std::sqrt(21.5f / 3));
+  EXPECT_NE(error_of("@targetLabel true\n@data\n1,2:a\n").find("line 3: `a` is no number"), std::string::npos);
+}
+
 TEST(Series, BadFilesAreNamedWithTheirLine) {
   EXPECT_NE(error_of("@classLabel true a\n@data\n1,x:a\n").find("line 3: `x` is no number"), std::string::npos);
   EXPECT_NE(error_of("@classLabel true a\n@data\n1,nan:a\n").find("is no number"), std::string::npos);
   EXPECT_NE(error_of("@classLabel true a\n@data\n1,2:a\n1:a\n").find("line 4"), std::string::npos);
   EXPECT_NE(error_of("@classLabel true a\n@data\n1,2:b\n").find("class `b`"), std::string::npos);
-  EXPECT_NE(error_of("@data\n").find("names no classes"), std::string::npos);
+  EXPECT_NE(error_of("@data\n").find("neither classes nor targets"), std::string::npos);
   EXPECT_NE(error_of("@classLabel true a\n@data\n").find("holds no samples"), std::string::npos);
   EXPECT_NE(error_of("@classLabel true a\n@data\n:\n").find("line 3"), std::string::npos);
 }

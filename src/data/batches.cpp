@@ -40,6 +40,17 @@ double deviation_of(const Histogram& counts, double total, double mean) {
   return std::sqrt(sum / total);
 }
 
+void measure_targets(const std::vector<float>& targets, Normalisation& result) {
+  if (targets.empty()) return;
+  const auto count = static_cast<double>(targets.size());
+  double sum = 0, squares = 0;
+  for (float t : targets) sum += t;
+  const double mean = sum / count;
+  for (float t : targets) squares += std::pow(t - mean, 2);
+  result.target_mean = static_cast<float>(mean);
+  if (squares > 0) result.target_std = static_cast<float>(std::sqrt(squares / count));
+}
+
 Normalisation series_normalisation(const Dataset& data) {
   const auto channels = static_cast<size_t>(data.channels);
   const double rows = static_cast<double>(data.series.size()) / static_cast<double>(channels);
@@ -53,6 +64,7 @@ Normalisation series_normalisation(const Dataset& data) {
     result.mean.push_back(static_cast<float>(mean));
     result.std.push_back(deviation > 0 ? static_cast<float>(deviation) : 1.0f);
   }
+  measure_targets(data.targets, result);
   return result;
 }
 
@@ -92,8 +104,27 @@ Normalisation measure_normalisation(const Dataset& data) {
   return result;
 }
 
-Batches::Batches(const Dataset& data, int64_t rows, const Normalisation& normalisation, Order order, uint64_t seed)
-    : data_(&data), rows_(rows), order_(order), seed_(seed) {
+std::vector<float> balanced_weights(const Dataset& data) {
+  if (data.labels.empty()) fail("{} has no classes to balance", data.name);
+  std::vector<float> weights(static_cast<size_t>(data.classes));
+  for (int32_t label : data.labels) ++weights[static_cast<size_t>(label)];
+  for (float& w : weights)
+    if (w > 0) w = static_cast<float>(data.count) / (static_cast<float>(data.classes) * w);
+  return weights;
+}
+
+Batches::Batches(const Dataset& data, int64_t rows, const Normalisation& normalisation, Order order, uint64_t seed,
+                 std::vector<float> class_weights)
+    : data_(&data),
+      rows_(rows),
+      order_(order),
+      seed_(seed),
+      class_weights_(std::move(class_weights)),
+      target_mean_(normalisation.target_mean),
+      target_inverse_(1 / normalisation.target_std) {
+  if (!class_weights_.empty() && (data.labels.empty() || class_weights_.size() < static_cast<size_t>(data.classes)))
+    fail("{} class weights for {} classes of {}: give one for each", class_weights_.size(),
+         data.labels.empty() ? 0 : data.classes, data.name);
   if (rows < 1) fail("a batch of {} images is impossible: ask for 1 or more", rows);
   if (data.count < 1 || data.count > UINT32_MAX) fail("a data set of {} images cannot be used", data.count);
   const auto channels = static_cast<size_t>(data.channels);
@@ -111,6 +142,14 @@ Batches::Batches(const Dataset& data, int64_t rows, const Normalisation& normali
 int64_t Batches::valid(int64_t index) const {
   SITU_ASSERT(index >= 0 && index < count(), "batch {} of {}", index, count());
   return std::min(rows_, data_->count - index * rows_);
+}
+
+double Batches::weight(int64_t index) const {
+  const int64_t count = valid(index);
+  if (class_weights_.empty()) return static_cast<double>(count * places());
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += class_weights_[label_at(index * rows_ + i)];
+  return sum;
 }
 
 void Batches::start_epoch(uint64_t epoch) {
@@ -135,7 +174,12 @@ void Batches::fill_text(int64_t sample, float* x, int32_t* labels) const {
 
 void Batches::fill_row(int64_t sample, float* x, int32_t* labels) const {
   if (!data_->text.empty()) return fill_text(sample, x, labels);
-  labels[0] = data_->labels[static_cast<size_t>(sample)];
+  if (data_->targets.empty()) {
+    labels[0] = data_->labels[static_cast<size_t>(sample)];
+  } else {
+    const float target = (data_->targets[static_cast<size_t>(sample)] - target_mean_) * target_inverse_;
+    std::memcpy(labels, &target, sizeof target);
+  }
   const int64_t channels = data_->channels, count = features();
   if (!data_->series.empty()) {
     const float* values = data_->series.data() + sample * count;
@@ -163,6 +207,8 @@ void Batches::fill(int64_t index, float* x, int32_t* labels, float* weights) con
   std::fill(x + filled * n, x + rows_ * n, 0.0f);
   std::fill(labels + filled * p, labels + rows_ * p, 0);
   std::fill(weights, weights + count * p, 1.0f);
+  if (!class_weights_.empty())
+    for (int64_t row = 0; row < count; ++row) weights[row] = class_weights_[label_at(first + row)];
   std::fill(weights + count * p, weights + rows_ * p, 0.0f);
 }
 

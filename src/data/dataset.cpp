@@ -148,6 +148,7 @@ DatasetPair find_and_load(const std::string& spec) {
 
 Type Dataset::sample() const {
   if (!text.empty()) return i32({length});
+  if (shape.rank() > 0) return f32(shape);
   return series.empty() ? f32({height, width, channels}) : f32({height, channels});
 }
 
@@ -161,7 +162,7 @@ void Dataset::set_length(int64_t bytes) {
 void check_dataset(const Dataset& d, const std::string& origin) {
   if (d.count <= 0 || d.features() <= 0) fail("'{}' holds no samples: name another data set", origin);
   SITU_ASSERT(static_cast<int64_t>(d.images.size() + d.series.size()) == d.count * d.features());
-  SITU_ASSERT(static_cast<int64_t>(d.labels.size()) == d.count);
+  SITU_ASSERT(static_cast<int64_t>(d.labels.size() + d.targets.size()) == d.count);
   for (size_t i = 0; i < d.labels.size(); ++i)
     if (d.labels[i] < 0 || d.labels[i] >= d.classes)
       fail("'{}' has the label {} at index {}, outside 0 to {}: correct the file", origin, d.labels[i], i,

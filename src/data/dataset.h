@@ -1,7 +1,7 @@
 // dataset.h -- samples in memory, and where they come from. Exactly one of images, series and text is filled:
 //
 //   images: [count, height, width, channels], NHWC, bytes 0 to 255    labels: [count], 0 to classes - 1, checked
-//   series: [count, height (steps), channels], floats; width is 1     labels likewise
+//   series: [count, height (steps), channels], floats; width is 1     labels likewise, or targets
 //   text:   bytes; sample i is the `length` bytes from i * length on, its labels are the bytes that follow each
 //
 // Bytes are a quarter of floats; normalisation happens while a batch is filled (data/batches.h).
@@ -20,7 +20,9 @@ struct Dataset {
   int classes = 0;
   std::vector<uint8_t> images = {};
   std::vector<int32_t> labels = {};
+  std::vector<float> targets = {};  // [count], in place of labels: numbers to predict; classes is 1
   std::vector<float> series = {};
+  Shape shape = {};  // of a sample of `series` that is not [height, channels]: features a network computed
   std::vector<uint8_t> text = {};
   int64_t length = 0;                         // of a sample of text
   std::vector<std::string> class_names = {};  // where the files name them

@@ -37,7 +37,7 @@ std::vector<int> parse_classes(std::string_view text, int classes) {
 }
 
 Dataset select(const Dataset& data, const std::vector<int>& classes, int64_t per_class) {
-  if (!data.text.empty()) fail("a text has no classes to choose from");
+  if (data.labels.empty()) fail("{} has no classes to choose from", data.name);
   Dataset part = data;
   part.count = 0;
   part.images.clear();

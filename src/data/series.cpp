@@ -41,7 +41,10 @@ int class_of(const Dataset& data, const std::string& name, const Place& place) {
 void append_sample(Dataset& data, std::string_view line, const Place& place) {
   std::vector<std::string> parts = split_list(line, ':');
   if (parts.size() < 2) fail("'{}' line {}: a sample is numbers, a colon and a class", place.path, place.line);
-  data.labels.push_back(class_of(data, parts.back(), place));
+  if (data.class_names.empty())
+    data.targets.push_back(number(parts.back(), place));
+  else
+    data.labels.push_back(class_of(data, parts.back(), place));
   parts.pop_back();
   const auto sensors = static_cast<int64_t>(parts.size());
   const size_t start = data.series.size();
@@ -59,11 +62,13 @@ void append_sample(Dataset& data, std::string_view line, const Place& place) {
   ++data.count;
 }
 
-void read_header(Dataset& data, std::string_view line) {
+// Class names, if the line gives them; true if it says that samples have targets.
+bool read_header(Dataset& data, std::string_view line) {
   const std::vector<std::string> words = split_list(line, ' ');
   std::string key = words.empty() ? "" : words[0];
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::tolower(c); });
   if (key == "@classlabel" && words.size() > 2) data.class_names.assign(words.begin() + 2, words.end());
+  return key == "@targetlabel" && words.size() > 1 && (words[1] == "true" || words[1] == "True");
 }
 
 // The name before _TRAIN.ts of the first such pair in a folder; empty if there is none.
@@ -87,7 +92,7 @@ Dataset read_series(const std::string& path) {
   Dataset data;
   data.name = path;
   data.width = 1;
-  bool body = false;
+  bool body = false, has_targets = false;
   int number_of_line = 0;
   for (size_t at = 0; at < text.size(); ++number_of_line) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -99,10 +104,12 @@ Dataset read_series(const std::string& path) {
       append_sample(data, line, {path, number_of_line + 1});
     else if (line.front() == '@')
       body = line == "@data" || line == "@Data";
-    if (!body) read_header(data, line);
+    if (!body) has_targets |= read_header(data, line);
+    if (body && data.class_names.empty() && !has_targets)
+      fail("'{}' names neither classes nor targets: @classLabel true with their names, or @targetLabel true, is needed",
+           path);
   }
-  if (data.class_names.empty()) fail("'{}' names no classes: @classLabel true and their names are needed", path);
-  data.classes = static_cast<int>(data.class_names.size());
+  data.classes = data.class_names.empty() ? 1 : static_cast<int>(data.class_names.size());
   check_dataset(data, path);
   return data;
 }

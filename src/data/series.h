@@ -4,7 +4,8 @@
 //   @data
 //   1.0,2.0,..:0.5,0.4,..:..:a          one sample: a list of numbers per sensor, separated by :, and its class
 //
-// Samples must have equal lengths and no missing values.
+// Files with @targetLabel true end each sample with a number to predict. Samples must have equal lengths and no missing
+// values.
 #pragma once
 #include <string>
 

@@ -65,6 +65,13 @@ Built build(const Model& model, ir::Graph& graph, Value x, const BuildOptions& o
   return built;
 }
 
+int64_t places(const Model& model) {
+  ir::Graph graph;
+  std::vector<int64_t> dims = model.input.shape.dims();
+  dims.insert(dims.begin(), 1);
+  return graph.type(build(model, graph, graph.input("x", {model.input.dtype, Shape(dims)})).logits).shape.rows();
+}
+
 Init weight_init(const ir::Attrs& attrs, int64_t fan_in, int64_t fan_out) {
   const std::string& how = attrs.text("init");
   if (how == "default") return {"uniform", 1 / std::sqrt(static_cast<double>(fan_in))};

@@ -34,6 +34,8 @@ struct Built {
 };
 Built build(const Model& model, ir::Graph& graph, ir::Value x, const BuildOptions& options = {});
 
+int64_t places(const Model& model);  // answers per sample: 1, or one for each step or pixel
+
 struct Init {
   std::string_view kind = "uniform";  // uniform, normal, zeros, ones
   double size = 0;                    // bound or standard deviation

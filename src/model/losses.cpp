@@ -57,6 +57,44 @@ void need_alike(const Builder& b, Value x, Value t, const char* what) {
 
 }  // namespace
 
+Loss::Kind parse_loss(std::string_view name) {
+  for (auto kind : {Loss::cross_entropy, Loss::mse, Loss::l1, Loss::huber, Loss::bce})
+    if (name == name_of(kind)) return kind;
+  fail("there is no loss `{}`: use cross-entropy, mse, l1, huber or bce", name);
+}
+
+std::string_view name_of(Loss::Kind kind) {
+  switch (kind) {
+    case Loss::cross_entropy:
+      return "cross-entropy";
+    case Loss::mse:
+      return "mse";
+    case Loss::l1:
+      return "l1";
+    case Loss::huber:
+      return "huber";
+    case Loss::bce:
+      return "bce";
+  }
+  return "";
+}
+
+Value loss_of(ir::Graph& graph, const Loss& loss, Value outputs, Value labels, const Samples& s) {
+  switch (loss.kind) {
+    case Loss::cross_entropy:
+      return cross_entropy(graph, outputs, labels, s, loss.smoothing);
+    case Loss::mse:
+      return mse(graph, outputs, labels, s);
+    case Loss::l1:
+      return l1(graph, outputs, labels, s);
+    case Loss::huber:
+      return huber(graph, outputs, labels, loss.delta, s);
+    case Loss::bce:
+      return bce_with_logits(graph, outputs, labels, s);
+  }
+  return ir::kNoValue;
+}
+
 Value cross_entropy(ir::Graph& graph, Value logits, Value labels, const Samples& s, double smoothing) {
   ir::Attrs attrs;
   if (smoothing != 0) attrs.set("smoothing", smoothing);

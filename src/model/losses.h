@@ -4,9 +4,21 @@
 // Over the axes beyond the first it is a mean, as PyTorch's reduction "mean"; with weight 1 and scale 1 / N the sum is
 // PyTorch's loss. Gradients come from reverse mode.
 #pragma once
+#include <string_view>
+
 #include "ir/graph.h"
 
 namespace situ::model {
+
+// What `situ train --loss` offers. Cross entropy learns classes; the others learn numbers, one target per output.
+struct Loss {
+  enum Kind { cross_entropy, mse, l1, huber, bce } kind = cross_entropy;
+  double smoothing = 0;  // of the labels of cross entropy, while training
+  double delta = 1;      // of huber
+  bool of_classes() const { return kind == cross_entropy; }
+};
+Loss::Kind parse_loss(std::string_view name);
+std::string_view name_of(Loss::Kind kind);
 
 struct Samples {
   ir::Value weight;  // f32[N]
@@ -16,6 +28,9 @@ struct Samples {
 ir::Value cross_entropy(ir::Graph& graph, ir::Value logits, ir::Value labels, const Samples& samples,
                         double smoothing = 0);
 ir::Value soft_cross_entropy(ir::Graph& graph, ir::Value logits, ir::Value probabilities, const Samples& samples);
+
+// The chosen one: labels i32[N] for cross entropy, else targets shaped as the outputs.
+ir::Value loss_of(ir::Graph& graph, const Loss& loss, ir::Value outputs, ir::Value labels, const Samples& samples);
 
 // x and t of one shape, f32[N,...].
 ir::Value bce_with_logits(ir::Graph& graph, ir::Value x, ir::Value t, const Samples& samples);

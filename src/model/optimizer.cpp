@@ -66,17 +66,22 @@ Value clip_factor(ir::Graph& graph, double most, const std::vector<Update>& upda
   return ops::emit(graph, "min", {constant(1), ratio});
 }
 
-// The average starts as the parameter does: its attributes, and its random stream.
 void append_average(ir::Graph& graph, double decay, const std::string& parameter, Value fresh) {
-  ir::State state = *graph.find_state(parameter);
-  state.name = ema_name(parameter);
-  state.attrs.set("role", "ema");
-  if (!state.attrs.has("stream")) state.attrs.set("stream", parameter);
+  const ir::State state = ema_state(*graph.find_state(parameter));
   graph.declare(state);
   graph.write(state.name, ops::emit(graph, "ema", {graph.read(state.name), fresh}, {{"decay", decay}}));
 }
 
 }  // namespace
+
+// The average starts as the parameter does: its attributes, and its random stream.
+ir::State ema_state(const ir::State& parameter) {
+  ir::State state = parameter;
+  state.name = ema_name(parameter.name);
+  state.attrs.set("role", "ema");
+  if (!state.attrs.has("stream")) state.attrs.set("stream", parameter.name);
+  return state;
+}
 
 Optimizer default_optimizer(Optimizer::Kind kind) {
   Optimizer o;

@@ -35,6 +35,7 @@ std::string_view name_of(Optimizer::Kind kind);
 // NAME.sum; and `optimizer.step`, how many updates were applied.
 std::vector<std::string> slot_names(const Optimizer& optimizer);
 inline std::string ema_name(const std::string& parameter) { return "ema." + parameter; }
+ir::State ema_state(const ir::State& parameter);
 
 // Appends the updates and state writes of these parameters (states, with their gradients).
 struct Update {

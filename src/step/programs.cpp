@@ -1,11 +1,11 @@
 #include "step/programs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "grad/reverse.h"
 #include "model/init.h"
-#include "model/losses.h"
 
 namespace situ::step {
 namespace {
@@ -34,17 +34,24 @@ struct Forward {
     const int64_t rows = graph.type(logits).shape.rows(), classes = graph.type(logits).shape.cols();
     if (graph.type(logits).shape.rank() != 2)
       logits = ops::emit(graph, "reshape", {logits}, {{"shape", ir::Ints{rows, classes}}});
-    const Value labels = graph.input("labels", i32({rows}));
+    const bool of_classes = spec.loss.of_classes();
+    if (!of_classes && classes != 1) fail("a loss over numbers needs a model with one output, not {}", classes);
+    const Value labels = graph.input("labels", of_classes ? i32({rows}) : f32({rows, 1}));
     const Value weight = graph.input("weight", f32({rows}));
     const Value scale = graph.control("scale");
-    const Value loss = model::cross_entropy(graph, logits, labels, {weight, scale}, training ? spec.smoothing : 0);
-    const Value correct = ops::emit(graph, "accuracy", {logits, labels, weight});
+    model::Loss chosen = spec.loss;
+    if (!training) chosen.smoothing = 0;
+    const Value loss = model::loss_of(graph, chosen, logits, labels, {weight, scale});
+    const Value answer = chosen.kind == model::Loss::bce ? ops::emit(graph, "sigmoid", {logits}) : logits;
+    const Value correct = of_classes ? ops::emit(graph, "accuracy", {logits, labels, weight})
+                                     : model::l1(graph, answer, labels, {weight, graph.constant(1, f32({}))});
     total_loss = ops::emit(graph, "reduce", {loss}, {{"kind", "sum"}, {"axes", ir::Ints{0}}});
     graph.declare({metrics, f32({4}), {{"role", "metric"}, {"init", "zeros"}}});
     const Value seen = graph.read(metrics);
     metrics_value = ops::emit(graph, "metrics", {seen, loss, correct, weight, scale});
     metrics_state = metrics;
-    if (!training && spec.detailed) keep_details(logits, labels, weight);
+    if (!training && !of_classes) keep_errors(answer, labels, weight);
+    if (!training && of_classes && spec.detailed) keep_details(logits, labels, weight);
   }
   void write_metrics() { graph.write(metrics_state, metrics_value); }
 
@@ -71,6 +78,10 @@ struct Forward {
   }
 
  private:
+  void keep_errors(Value answer, Value targets, Value weight) {
+    graph.declare({kErrors, f32({4}), {{"role", "metric"}, {"init", "zeros"}}});
+    graph.write(kErrors, ops::emit(graph, "regression_metrics", {graph.read(kErrors), answer, targets, weight}));
+  }
   void keep_details(Value logits, Value labels, Value weight) {
     const int64_t classes = graph.type(logits).shape.cols();
     const ir::Attrs attrs{{"role", "metric"}, {"init", "zeros"}};
@@ -92,6 +103,19 @@ std::string accumulator(const std::string& parameter) { return "accum." + parame
 ir::State accumulator_state(const ir::State& parameter) {
   ir::State state{accumulator(parameter.name), parameter.type, {{"role", "accumulator"}, {"init", "zeros"}}};
   return state;
+}
+
+// The averages of the trained parameters stand in for them.
+void read_averages(ir::Graph& graph) {
+  std::set<std::string> averaged;
+  for (ir::State& state : graph.states)
+    if (model::is_trained(state)) {
+      averaged.insert(state.name);
+      state = model::ema_state(state);
+    }
+  for (ir::Node& node : graph.nodes)
+    if (node.op == "read" && averaged.contains(node.attrs.text("state")))
+      node.attrs.set("state", model::ema_name(node.attrs.text("state")));
 }
 
 }  // namespace
@@ -137,6 +161,7 @@ ir::Graph apply_program(const ProgramSpec& spec) {
 ir::Graph evaluate_program(const ProgramSpec& spec) {
   Forward forward(spec, "evaluate", false, kEvalMetrics);
   forward.write_metrics();
+  if (spec.optimizer.ema > 0) read_averages(forward.graph);
   return std::move(forward.graph);
 }
 
@@ -145,7 +170,8 @@ ir::Graph infer_program(const ProgramSpec& spec) {
   graph.name = "infer";
   const Value logits = logits_of(graph, spec, false);
   graph.output("logits", logits);
-  graph.output("probabilities", ops::emit(graph, "softmax", {logits}));
+  if (spec.loss.of_classes()) graph.output("probabilities", ops::emit(graph, "softmax", {logits}));
+  if (spec.optimizer.ema > 0) read_averages(graph);
   return graph;
 }
 

@@ -5,7 +5,9 @@
 //   micro     the same up to the gradients, added into accum.*  (control field `keep` = 0 on the first)
 //   apply     the update from accum.*
 //   evaluate  x, labels, weight -> eval.metrics
-//   infer     x -> outputs `logits`, `probabilities`
+//   infer     x -> outputs `logits`, and `probabilities` where it tells classes apart
+// With a loss over numbers, labels are targets f32[rows, 1]; `correct` is the absolute error, and evaluate keeps
+// eval.errors. With averages (optimizer.ema), evaluate and infer read them in place of the trained parameters.
 // Control fields: lr, scale (1 / sum of weights of the whole step), keep, seed, step, micro.
 // Metrics are [sum of losses, sum of correct, sum of weights, loss of the last run] since they were last set to zero.
 #pragma once
@@ -14,6 +16,7 @@
 
 #include "ir/graph.h"
 #include "model/build.h"
+#include "model/losses.h"
 #include "model/optimizer.h"
 
 namespace situ::step {
@@ -23,8 +26,8 @@ struct ProgramSpec {
   int64_t batch = 64;
   model::Optimizer optimizer;
   model::Partial partial = {};  // what is trained
-  double smoothing = 0;         // of the labels, while training
-  bool detailed = false;        // evaluate keeps eval.confusion [classes, classes] and eval.top5 too
+  model::Loss loss = {};
+  bool detailed = false;  // evaluate keeps eval.confusion [classes, classes] and eval.top5 too
 };
 
 ir::Graph train_program(const ProgramSpec& spec);
@@ -38,5 +41,6 @@ inline constexpr const char* kTrainMetrics = "train.metrics";
 inline constexpr const char* kEvalMetrics = "eval.metrics";
 inline constexpr const char* kConfusion = "eval.confusion";
 inline constexpr const char* kTop5 = "eval.top5";
+inline constexpr const char* kErrors = "eval.errors";  // as op `regression_metrics` keeps them
 
 }  // namespace situ::step

@@ -84,6 +84,17 @@ std::span<T> Batch::view(std::string_view input, DType dtype) {
 std::span<float> Batch::f32(std::string_view input) { return view<float>(input, DType::f32); }
 std::span<int32_t> Batch::i32(std::string_view input) { return view<int32_t>(input, DType::i32); }
 
+void Batch::copy(std::string_view input, const void* from, size_t elements) {
+  for (const Field& field : memory_->inputs())
+    if (field.name == input) {
+      SITU_ASSERT(static_cast<size_t>(field.type.count()) == elements, "input {} is {}, not {} elements", input,
+                  to_string(field.type), elements);
+      std::memcpy(staging_.data() + field.host_offset, from, elements * 4);
+      return;
+    }
+  fail("no program of this session has an input `{}`", input);
+}
+
 // A field no program reads is not there: setting it is allowed and does nothing.
 template <typename T>
 void Batch::store(std::string_view control, DType dtype, T value) {

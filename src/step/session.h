@@ -30,6 +30,7 @@ class Batch {
  public:
   std::span<float> f32(std::string_view input);
   std::span<int32_t> i32(std::string_view input);
+  void copy(std::string_view input, const void* from, size_t elements);  // of 4 bytes, whatever their type; all of them
   void set(std::string_view control, float value);
   void set(std::string_view control, int32_t value);
 

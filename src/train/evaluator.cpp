@@ -9,25 +9,32 @@
 #include "model/init.h"
 #include "model/model_file.h"
 #include "step/programs.h"
+#include "train/metrics.h"
 
 namespace situ::train {
 
-Score evaluate(step::Session& session, const model::Model& model, int64_t batch_size, const data::Dataset& dataset,
-               const data::Normalisation& normalisation) {
-  check_fit(model, dataset);
+Score evaluate(step::Session& session, const model::Model& model, const model::Loss& loss, int64_t batch_size,
+               const data::Dataset& dataset, const data::Normalisation& normalisation) {
+  check_fit(model, loss, dataset);
   session.set(step::kEvalMetrics, std::vector<float>(4, 0.0f));
+  if (!loss.of_classes()) session.set(step::kErrors, std::vector<float>(4, 0.0f));
   const int program = session.program("evaluate");
   data::Batches batches(dataset, batch_size, normalisation);
   data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1), batches.places());
   while (const data::Slot* slot = prefetch.acquire()) {
     step::Batch& batch = session.next_batch();
-    fill(batch, *slot, batches, model.input.dtype);
+    fill(batch, *slot, batches);
     batch.set("scale", 1.0f);
     session.run(program, batch);
     prefetch.release();
   }
   const std::vector<float> m = session.get(step::kEvalMetrics);
-  return {m[0] / m[2], m[1] / m[2], static_cast<int64_t>(std::llround(m[2]))};
+  Score score{m[0] / m[2], m[1] / m[2], 0, static_cast<int64_t>(std::llround(m[2]))};
+  if (loss.of_classes()) return score;
+  const ErrorReport errors = error_report(session.get_double(step::kErrors));
+  score.accuracy = errors.mean_absolute * normalisation.target_std;
+  score.root_mean_square = errors.root_mean_square * normalisation.target_std;
+  return score;
 }
 
 Evaluator::Evaluator(device::Device& device, const std::string& weights_path, int64_t batch, bool detailed)
@@ -36,6 +43,7 @@ Evaluator::Evaluator(device::Device& device, const std::string& weights_path, in
                                         : model::parse_model(info_.architecture, info_path(weights_path))),
       batch_(batch) {
   step::ProgramSpec spec{model_, batch, {}};
+  spec.loss = info_.loss;
   spec.detailed = detailed;
   session_ = std::make_unique<step::Session>(
       device, std::vector<ir::Graph>{step::evaluate_program(spec), step::infer_program(spec)});
@@ -45,7 +53,7 @@ Evaluator::Evaluator(device::Device& device, const std::string& weights_path, in
 }
 
 Score Evaluator::evaluate(const data::Dataset& dataset) {
-  return train::evaluate(*session_, model_, batch_, dataset, info_.normalisation);
+  return train::evaluate(*session_, model_, info_.loss, batch_, dataset, info_.normalisation);
 }
 
 void Evaluator::load_row(const std::string& file, float* x) const {
@@ -61,6 +69,8 @@ void Evaluator::load_row(const std::string& file, float* x) const {
 }
 
 std::vector<std::vector<float>> Evaluator::predict(const std::vector<std::string>& files) {
+  if (!info_.loss.of_classes() || model::places(model_) != 1)
+    fail("model {} does not give one class per image: `situ predict` needs a classifier", model_.name);
   if (info_.normalisation.mean.size() != static_cast<size_t>(model_.input.shape.cols()) ||
       info_.normalisation.std.size() != info_.normalisation.mean.size())
     fail("the description beside the weights gives {} channels, the model has {}", info_.normalisation.mean.size(),

@@ -11,8 +11,8 @@
 namespace situ::train {
 
 // Runs `evaluate` of a session over every image of a data set once, whatever the batch size.
-Score evaluate(step::Session& session, const model::Model& model, int64_t batch, const data::Dataset& dataset,
-               const data::Normalisation& normalisation);
+Score evaluate(step::Session& session, const model::Model& model, const model::Loss& loss, int64_t batch,
+               const data::Dataset& dataset, const data::Normalisation& normalisation);
 
 class Evaluator {
  public:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -10,6 +9,7 @@
 #include "model/init.h"
 #include "step/programs.h"
 #include "train/evaluator.h"
+#include "train/features.h"
 
 namespace situ::train {
 namespace {
@@ -18,9 +18,11 @@ constexpr double kReportSeconds = 0.25;  // between two readings of the metrics
 
 std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& settings,
                                     const model::Partial& partial) {
-  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial, settings.smoothing};
+  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial, settings.loss};
   std::vector<ir::Graph> programs;
-  if (settings.micro_batches == 1) {
+  if (settings.cache_features) {
+    programs.push_back(features_program(model, settings.batch, partial));
+  } else if (settings.micro_batches == 1) {
     programs.push_back(step::train_program(spec));
   } else {
     programs.push_back(step::micro_program(spec));
@@ -28,6 +30,14 @@ std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& s
   }
   programs.push_back(step::evaluate_program(spec));
   return programs;
+}
+
+// Probabilities stay what they are; other targets are learnt in units of their deviation.
+data::Normalisation normalisation_for(const Settings& settings, const data::Dataset& train) {
+  if (!settings.normalisation.mean.empty()) return settings.normalisation;
+  data::Normalisation n = data::measure_normalisation(train);
+  if (settings.loss.kind == model::Loss::bce) n.target_mean = 0, n.target_std = 1;
+  return n;
 }
 
 const Settings& checked(const Settings& settings) {
@@ -41,22 +51,31 @@ const Settings& checked(const Settings& settings) {
 
 }  // namespace
 
-void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches, DType dtype) {
-  const auto values = static_cast<size_t>(batches.rows() * batches.features());
+void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches) {
   const auto labels = static_cast<size_t>(batches.rows() * batches.places());
-  void* x = dtype == DType::i32 ? static_cast<void*>(batch.i32("x").data()) : batch.f32("x").data();
-  std::memcpy(x, slot.x, values * 4);
-  std::memcpy(batch.i32("labels").data(), slot.labels, labels * 4);
-  std::memcpy(batch.f32("weight").data(), slot.weights, labels * 4);
+  batch.copy("x", slot.x, static_cast<size_t>(batches.rows() * batches.features()));
+  batch.copy("labels", slot.labels, labels);
+  batch.copy("weight", slot.weights, labels);
 }
 
-void check_fit(const model::Model& model, const data::Dataset& dataset) {
+void check_fit(const model::Model& model, const model::Loss& loss, const data::Dataset& dataset) {
   const Type sample = dataset.sample();
   const bool flat =
       model.input.shape.rank() == 1 && model.input.dtype == sample.dtype && model.input.count() == sample.count();
   if (model.input != sample && !flat)
     fail("model {} takes inputs of {}, but {} holds samples of {}: choose a model or data set that fits", model.name,
          to_string(model.input), dataset.name, to_string(sample));
+  if (loss.of_classes() == !dataset.targets.empty())
+    fail("{} holds {}, and the loss {} learns {}: choose {}", dataset.name,
+         loss.of_classes() ? "numbers to predict" : "classes", model::name_of(loss.kind),
+         loss.of_classes() ? "classes" : "numbers", loss.of_classes() ? "mse, l1, huber or bce" : "cross-entropy");
+  if (loss.kind == model::Loss::bce && std::ranges::any_of(dataset.targets, [](float t) { return t < 0 || t > 1; }))
+    fail("{} has targets outside 0 to 1, and the loss bce needs probabilities: choose mse, l1 or huber", dataset.name);
+  if (const int64_t places = model::places(model); places != dataset.places())
+    fail(
+        "model {} gives {} answers per sample, but {} has {} labels for each: choose a model or data set that "
+        "fits",
+        model.name, places, dataset.name, dataset.places());
   if (dataset.classes > model.classes)
     fail("model {} tells {} classes apart, but {} has {}: choose a model with a wider last layer", model.name,
          model.classes, dataset.name, dataset.classes);
@@ -76,15 +95,19 @@ model::Model model_for(const std::string& spec, data::DatasetPair& data) {
 }
 
 Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings& settings)
+    : Trainer(device, data, model_for(settings.model, data), settings) {}
+
+Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const model::Model& model,
+                 const Settings& settings)
     : data_(data),
       settings_(checked(settings)),
-      model_(model_for(settings.model, data)),
+      model_(model),
       partial_(settings.partial ? settings.partial(model_) : model::Partial{}),
-      normalisation_(settings.normalisation.mean.empty() ? data::measure_normalisation(data.train)
-                                                         : settings.normalisation),
-      batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed) {
-  check_fit(model_, data.train);
-  check_fit(model_, data.test);
+      normalisation_(normalisation_for(settings, data.train)),
+      batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed,
+               settings.class_weights) {
+  check_fit(model_, settings.loss, data.train);
+  check_fit(model_, settings.loss, data.test);
   settings_.schedule.total = settings_.epochs * ceil_div(batches_.count(), settings_.micro_batches);
   step::SessionOptions options;
   options.residency = settings_.residency;
@@ -98,12 +121,12 @@ Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings
 
 void Trainer::run_step(const data::Slot& slot, int64_t step, int64_t micro) {
   const int64_t first = slot.index - micro, last = std::min(first + settings_.micro_batches, batches_.count());
-  int64_t labels = 0;  // of the whole step: gradients are means over all of them
-  for (int64_t i = first; i < last; ++i) labels += batches_.valid(i) * batches_.places();
+  double weights = 0;  // of the whole step: gradients are means over all of them
+  for (int64_t i = first; i < last; ++i) weights += batches_.weight(i);
   step::Batch& batch = session_->next_batch();
-  fill(batch, slot, batches_, model_.input.dtype);
+  fill(batch, slot, batches_);
   batch.set("lr", static_cast<float>(rate_at(settings_.schedule, step)));
-  batch.set("scale", static_cast<float>(1.0 / static_cast<double>(labels)));
+  batch.set("scale", static_cast<float>(weights > 0 ? 1 / weights : 0));
   batch.set("keep", micro == 0 ? 0.0f : 1.0f);
   batch.set("seed", static_cast<int32_t>(settings_.seed));
   batch.set("step", static_cast<int32_t>(step));
@@ -124,6 +147,7 @@ Progress Trainer::progress(int epoch, int64_t step, double seconds, int64_t imag
   p.steps = batches_.count();
   p.loss = m[2] > 0 ? m[0] / m[2] : 0;
   p.accuracy = m[2] > 0 ? m[1] / m[2] : 0;
+  if (!settings_.loss.of_classes()) p.accuracy *= normalisation_.target_std;
   p.rate = rate_at(settings_.schedule, steps_done_);
   p.images_per_second = static_cast<double>(images) / seconds;
   const double total_images = static_cast<double>(data_.train.count) * settings_.epochs;
@@ -163,12 +187,29 @@ void Trainer::train_epoch(int epoch, const Report& report) {
   if (report) report(p);
 }
 
+// The part behind the cut trains on what the part before it makes of each sample; its states move there and back.
+void Trainer::fit_on_features(const Report& report) {
+  const model::Split split = model::split_frozen(model_, partial_);
+  const Type across = split.rest.input;
+  features_ = {features_of(*session_, across, settings_.batch, data_.train, normalisation_, report),
+               features_of(*session_, across, settings_.batch, data_.test, normalisation_, report)};
+  Settings settings = settings_;
+  settings.cache_features = false;
+  settings.partial = [this](const model::Model&) { return partial_; };
+  settings.normalisation = unchanged(across, normalisation_);
+  rest_ = std::make_unique<Trainer>(session_->device(), features_, split.rest, settings);
+  copy_states(*session_, rest_->session());
+  rest_->fit(report);
+  copy_states(rest_->session(), *session_);
+}
+
 void Trainer::fit(const Report& report) {
+  if (settings_.cache_features) return fit_on_features(report);
   for (int epoch = 0; epoch < settings_.epochs; ++epoch) train_epoch(epoch, report);
 }
 
 Score Trainer::evaluate(const data::Dataset& dataset) {
-  return train::evaluate(*session_, model_, settings_.batch, dataset, normalisation_);
+  return train::evaluate(*session_, model_, settings_.loss, settings_.batch, dataset, normalisation_);
 }
 
 }  // namespace situ::train

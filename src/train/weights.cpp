@@ -9,6 +9,7 @@
 #include "base/names.h"
 #include "io/safetensors.h"
 #include "model/init.h"
+#include "model/optimizer.h"
 
 namespace situ::train {
 namespace {
@@ -28,14 +29,19 @@ const ir::State* find_state(const step::Session& session, const std::string& nam
   return nullptr;
 }
 
+// Its average, where the session keeps one.
+std::vector<double> values_of(step::Session& session, const std::string& name) {
+  return session.get_double(find_state(session, model::ema_name(name)) ? model::ema_name(name) : name);
+}
+
 // W + scale * A B, where a layer has LoRA matrices beside its weight.
 std::vector<double> merged(step::Session& session, const ir::State& state) {
-  std::vector<double> weight = session.get_double(state.name);
+  std::vector<double> weight = values_of(session, state.name);
   if (!state.name.ends_with(".weight")) return weight;
   const std::string layer = state.name.substr(0, state.name.size() - 7);
   const ir::State* down = find_state(session, layer + ".lora_A.weight");
   if (!down) return weight;
-  const std::vector<double> a = session.get_double(down->name), b = session.get_double(layer + ".lora_B.weight");
+  const std::vector<double> a = values_of(session, down->name), b = values_of(session, layer + ".lora_B.weight");
   const auto rank = static_cast<size_t>(down->type.shape.cols()), out = b.size() / rank;
   const double scale = down->attrs.number("lora_scale");
   for (size_t i = 0; i < weight.size(); ++i)
@@ -81,6 +87,9 @@ void save_weights(step::Session& session, const std::string& path, const Weights
                   {"classes", info.classes},
                   {"mean", info.normalisation.mean},
                   {"std", info.normalisation.std},
+                  {"target_mean", info.normalisation.target_mean},
+                  {"target_std", info.normalisation.target_std},
+                  {"loss", model::name_of(info.loss.kind)},
                   {"epochs", info.epochs},
                   {"seed", info.seed},
                   {"test_accuracy", info.test_accuracy},
@@ -103,8 +112,10 @@ void load_weights(step::Session& session, const std::string& path, const LoadOpt
     if (tensor->shape != shape && !grows)
       fail("{}: tensor `{}` is [{}], the model needs [{}]: it holds the weights of another model", path, state.name,
            fmt::join(tensor->shape, ","), fmt::join(shape, ","));
-    session.set(state.name,
-                model::from_file_order(state, grows ? grown(session, state, *tensor) : io::to_floats(*tensor)));
+    const std::vector<float> values =
+        model::from_file_order(state, grows ? grown(session, state, *tensor) : io::to_floats(*tensor));
+    session.set(state.name, values);
+    if (find_state(session, model::ema_name(state.name))) session.set(model::ema_name(state.name), values);
   }
 }
 
@@ -121,7 +132,9 @@ WeightsInfo load_info(const std::string& weights_path) {
     if (j.contains("architecture") && j["architecture"].is_object()) info.architecture = j["architecture"].dump();
     info.class_names = j.value("class_names", std::vector<std::string>{});
     info.classes = j.value("classes", 0);
-    info.normalisation = {j["mean"].get<std::vector<float>>(), j["std"].get<std::vector<float>>()};
+    info.normalisation = {j["mean"].get<std::vector<float>>(), j["std"].get<std::vector<float>>(),
+                          j.value("target_mean", 0.0f), j.value("target_std", 1.0f)};
+    info.loss.kind = model::parse_loss(j.value("loss", "cross-entropy"));
     info.epochs = j.value("epochs", int64_t{0});
     info.seed = j.value("seed", uint64_t{0});
     info.test_accuracy = j.value("test_accuracy", 0.0);

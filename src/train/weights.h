@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/batches.h"
+#include "model/losses.h"
 #include "step/session.h"
 
 namespace situ::train {
@@ -15,6 +16,7 @@ struct WeightsInfo {
   int classes = 0;
   std::vector<std::string> class_names;
   data::Normalisation normalisation;
+  model::Loss loss;
   int64_t epochs = 0;
   uint64_t seed = 0;
   double test_accuracy = 0;
@@ -23,7 +25,7 @@ struct WeightsInfo {
 
 std::string info_path(const std::string& weights_path);  // a/b.safetensors -> a/b.json
 // Parameters and running statistics, with optimizer slots if asked for (to go on training). LoRA matrices are added
-// into the weights they adapt, so that the file fits the plain model.
+// into the weights they adapt, so that the file fits the plain model; averages stand in for what they average.
 void save_weights(step::Session& session, const std::string& path, const WeightsInfo& info, bool with_slots = false);
 struct LoadOptions {
   bool grow = false;               // a tensor with fewer rows than the state fills the first of them: more classes

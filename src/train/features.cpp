@@ -1,0 +1,67 @@
+#include "train/features.h"
+
+#include <algorithm>
+
+#include "data/prefetch.h"
+#include "model/build.h"
+#include "model/init.h"
+
+namespace situ::train {
+
+ir::Graph features_program(const model::Model& model, int64_t batch, const model::Partial& partial) {
+  const model::Split split = model::split_frozen(model, partial);
+  ir::Graph graph;
+  graph.name = "features";
+  std::vector<int64_t> dims = model.input.shape.dims();
+  dims.insert(dims.begin(), batch);
+  const ir::Value x = graph.input("x", {model.input.dtype, Shape(dims)});
+  graph.output("features", model::build(split.front, graph, x, {false, partial}).logits);
+  return graph;
+}
+
+data::Dataset features_of(step::Session& session, const Type& across, int64_t batch_size, const data::Dataset& dataset,
+                          const data::Normalisation& normalisation, const Report& report) {
+  data::Dataset result{.name = "features of " + dataset.name, .count = dataset.count, .classes = dataset.classes};
+  result.height = across.shape.rows();
+  result.width = 1;
+  result.channels = across.shape.cols();
+  result.shape = across.shape;
+  result.labels = dataset.labels;
+  result.targets = dataset.targets;
+  result.class_names = dataset.class_names;
+  result.series.reserve(static_cast<size_t>(dataset.count * across.count()));
+  const int program = session.program("features");
+  data::Batches batches(dataset, batch_size, normalisation);
+  data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1), batches.places());
+  while (const data::Slot* slot = prefetch.acquire()) {
+    step::Batch& batch = session.next_batch();
+    batch.copy("x", slot->x, static_cast<size_t>(batch_size * batches.features()));
+    session.run(program, batch);
+    const std::vector<float> values = session.output(program, "features");
+    result.series.insert(result.series.end(), values.begin(), values.begin() + slot->valid * across.count());
+    Progress p;
+    p.caching = true;
+    p.step = slot->index + 1;
+    p.steps = batches.count();
+    prefetch.release();
+    if (report) report(p);
+  }
+  return result;
+}
+
+data::Normalisation unchanged(const Type& across, const data::Normalisation& of_samples) {
+  data::Normalisation n = of_samples;
+  n.mean.assign(static_cast<size_t>(across.shape.cols()), 0.0f);
+  n.std.assign(static_cast<size_t>(across.shape.cols()), 1.0f);
+  return n;
+}
+
+void copy_states(step::Session& from, step::Session& to) {
+  const auto& known = to.states();
+  for (const ir::State& state : from.states())
+    if (!state.attrs.flag("derived") && !model::has_role(state, "metric") &&
+        std::ranges::any_of(known, [&](const ir::State& s) { return s.name == state.name; }))
+      to.set(state.name, from.get_double(state.name));
+}
+
+}  // namespace situ::train

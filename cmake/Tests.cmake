@@ -47,6 +47,11 @@ if(test_sources)
   endif()
 endif()
 
+if(TARGET situ_tests)
+  add_test(NAME lint.mutants
+    COMMAND Python3::Interpreter "${source_dir}/scripts/mutate" --check $<TARGET_FILE:situ_tests>)
+  set_tests_properties(lint.mutants PROPERTIES LABELS lint TIMEOUT 120 ENVIRONMENT "${test_environment}")
+endif()
 add_test(NAME lint.format COMMAND "${source_dir}/tools/check_format.sh")
 add_test(NAME lint.layers COMMAND Python3::Interpreter "${source_dir}/tools/check_layers.py" "${source_dir}")
 add_test(NAME lint.kernels COMMAND "${source_dir}/tools/lint_kernels.sh")

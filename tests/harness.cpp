@@ -1,11 +1,12 @@
 #include "harness.h"
 
-#include <unistd.h>
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 
+#include "base/file.h"
 #include "step/devices.h"
 
 namespace situ::test {
@@ -22,17 +23,18 @@ device::Device* device_under_test(const std::string& name) {
 }
 
 std::string scratch_folder() {
-  struct Folder {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("situ-test-" + std::to_string(static_cast<long>(getpid())));
-    Folder() { std::filesystem::create_directories(path); }
-    ~Folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const Folder folder;
-  return folder.path.string();
+  static const TemporaryFolder folder;
+  return folder.path();
+}
+
+void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind) {
+  try {
+    work();
+    ADD_FAILURE() << "no error; expected: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
+  }
 }
 
 }  // namespace situ::test

@@ -1,13 +1,17 @@
-// harness.h -- what test files share: devices opened once, and a folder that vanishes.
+// harness.h -- what test files share: devices opened once, a folder that vanishes, and errors that are expected.
 #pragma once
+#include <functional>
 #include <string>
 
+#include "base/error.h"
 #include "device/device.h"
 
 namespace situ::test {
 
 // "ref", "cpu" or "opencl", opened once. Null if SITU_TEST_DEVICES is set and does not name it.
 device::Device* device_under_test(const std::string& name);
-std::string scratch_folder();  // of this process, removed at exit
+std::string scratch_folder();  // of this process, removed at exit: what lasts longer than a TemporaryFolder
+// The work raises an error of this kind whose sentence has this part.
+void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind = ErrorKind::user);
 
 }  // namespace situ::test

@@ -36,6 +36,12 @@ std::string place_of(const Model& model, const LayerSpec& spec) {
 
 }  // namespace
 
+Type batch_of(int64_t samples, const Type& sample) {
+  std::vector<int64_t> dims = sample.shape.dims();
+  dims.insert(dims.begin(), samples);
+  return {sample.dtype, Shape(dims)};
+}
+
 Built build(const Model& model, ir::Graph& graph, Value x, const BuildOptions& options) {
   Build context(graph, options);
   std::map<std::string, Value> by_name{{"x", x}};

@@ -18,6 +18,8 @@
 
 namespace situ::model {
 
+Type batch_of(int64_t samples, const Type& sample);  // the type with a first axis of this extent
+
 struct BuildOptions {
   bool training = false;  // dropout, statistics of the batch
   Partial partial;        // what is trained

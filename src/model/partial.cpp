@@ -21,9 +21,7 @@ bool is_lora(std::string_view parameter) {
 // The states of a model, from a graph nobody runs.
 std::vector<ir::State> states_of(const Model& model) {
   ir::Graph graph;
-  std::vector<int64_t> dims = model.input.shape.dims();
-  dims.insert(dims.begin(), 1);
-  build(model, graph, graph.input("x", {model.input.dtype, Shape(dims)}));
+  build(model, graph, graph.input("x", batch_of(1, model.input)));
   return graph.states;
 }
 

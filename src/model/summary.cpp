@@ -35,9 +35,7 @@ std::string in_thousands(int64_t value) {
 
 Summary summarise(const Model& model, const Partial& partial) {
   ir::Graph graph;
-  std::vector<int64_t> dims = model.input.shape.dims();
-  dims.insert(dims.begin(), kSamples);
-  const ir::Value x = graph.input("x", {model.input.dtype, Shape(dims)});
+  const ir::Value x = graph.input("x", batch_of(kSamples, model.input));
   const Built built = build(model, graph, x, {.training = true, .partial = partial});
   Summary summary;
   std::vector<bool> counted(graph.states.size());

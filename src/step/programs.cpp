@@ -12,14 +12,8 @@ namespace {
 
 using ir::Value;
 
-Type batch_type(const ProgramSpec& spec) {
-  std::vector<int64_t> dims = spec.model.input.shape.dims();
-  dims.insert(dims.begin(), spec.batch);
-  return {spec.model.input.dtype, Shape(dims)};
-}
-
 Value logits_of(ir::Graph& graph, const ProgramSpec& spec, bool training) {
-  const Value x = graph.input("x", batch_type(spec));
+  const Value x = graph.input("x", model::batch_of(spec.batch, spec.model.input));
   return model::build(spec.model, graph, x, {training, spec.partial}).logits;
 }
 

@@ -2,10 +2,6 @@
 //   u = h_{t-1} w + b;   r, z = sigmoid(zx + u);   n = tanh(zx_n + r u_n);   h_t = (1 - z) n + z h_{t-1}
 // zx = x w_ih + b_ih is one matmul for all steps, outside. `gates` holds r, z, n and u_n for the gradient.
 //   dzx is the gradient of zx, dzh that of u: they differ in n's part, which r scales. dh_{t-1} = dh_t z + dzh_t w^T
-#include <algorithm>
-#include <cmath>
-
-#include "ops/op.h"
 #include "ops/sequence.h"
 
 namespace situ::ops::defs {
@@ -35,36 +31,18 @@ Types grad_type(const OpView& v) {
   return {f32({h[0], h[1], 3 * h[2]}), f32({h[0], h[1], 3 * h[2]})};
 }
 
-Attrs direction(const Attrs& attrs) { return {{"reverse", int64_t{attrs.flag("reverse")}}}; }
-
 void gradient(GradBuilder& g) {
   if (!g.wants(0) && !g.wants(1) && !g.wants(2)) return;
-  const Shape zx = g.type(g.in(0)).shape;
   Values inputs{g.out(0), g.out(1), g.emit("transpose", {g.in(1)}, {{"perm", Ints{1, 0}}}), g.dout(0)};
   if (g.has_dout(1)) inputs.push_back(g.dout(1));
   const Values d = g.emit_all("gru_grad", inputs, direction(g.attrs()));
   g.add(0, d[0]);
-  if (g.wants(2)) g.add(2, g.sum_to(d[1], Shape{zx[2]}));
-  if (!g.wants(1)) return;
-  const Value before = g.emit("shift_time", {g.out(0)}, direction(g.attrs()));
-  const auto flat = [&](Value v, int64_t cols) {
-    return g.emit("reshape", {v}, {{"shape", Ints{zx[0] * zx[1], cols}}});
-  };
-  g.add(1, g.emit("matmul", {flat(before, zx[2] / 3), flat(d[1], zx[2])}, {{"ta", int64_t{1}}}));
+  if (g.wants(2)) g.add(2, g.sum_to(d[1], g.type(g.in(2)).shape));
+  if (g.wants(1)) g.add(1, recurrent_weight_gradient(g, g.out(0), d[1]));
 }
 
-Cost cost_for(const Shape& zx) {
-  const double count = static_cast<double>(zx.count());
-  return {.flops = count * (2 * static_cast<double>(zx[2] / 3) + 8)};
-}
-Cost cost(const OpView& v) { return cost_for(v.in(0).shape); }
-Cost grad_cost(const OpView& v) { return cost_for(v.out(0).shape); }
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-Sequence sequence_of(const RefCall& c, const Shape& state) {
-  return {state[0], state[1], state[2], c.attrs.flag("reverse")};
-}
+Cost cost(const OpView& v) { return recurrent_cost(v.in(0).shape, v.out(0).shape[2]); }
+Cost grad_cost(const OpView& v) { return recurrent_cost(v.out(0).shape, v.in(0).shape[2]); }
 
 // u of one row, column j; with `terms` the sum of absolute terms and of what errors eh of h come to.
 double inner(const RefCall& call, const double* h, const double* eh, int64_t j) {
@@ -80,7 +58,7 @@ double inner(const RefCall& call, const double* h, const double* eh, int64_t j) 
 
 void reference(const RefCall& call) {
   const RefTensor &zx = call.in[0], &h = call.out[0], &gates = call.out[1];
-  const Sequence s = sequence_of(call, h.shape());
+  const Sequence s = sequence_of(call.attrs, h.shape());
   const int64_t width = s.width;
   for (int64_t n = 0; n < s.batch; ++n)
     for (int64_t step = 0; step < s.time; ++step) {
@@ -106,7 +84,7 @@ void reference(const RefCall& call) {
 void magnitude(const RefCall& call) {
   reference(call);
   const RefTensor &zx = call.in[0], &eh = call.out[0], &eg = call.out[1];
-  const Sequence s = sequence_of(call, eh.shape());
+  const Sequence s = sequence_of(call.attrs, eh.shape());
   const int64_t width = s.width;
   const std::vector<double> h(eh.data, eh.data + eh.count()), gates(eg.data, eg.data + eg.count());
   const std::vector<double> no_errors(static_cast<size_t>(width));
@@ -133,46 +111,33 @@ void magnitude(const RefCall& call) {
 }
 
 // The gradient of one step at channel j, given the whole dh of the step; returns what goes straight to dh of the step
-// before. With `terms` everything is made positive: what errors in dh, and rounding, come to.
-double grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool first, int64_t j, double dh, bool terms) {
-  const auto part = [&](double v) { return terms ? std::fabs(v) : v; };
+// before. With terms: what errors in dh, and rounding, come to.
+double grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool first, int64_t j, double dh, Terms t) {
   const int64_t w = s.width, at = row * 4 * w + j, to = row * 3 * w + j;
-  const auto arrived = [&](int64_t gate) { return call.in.size() > 4 ? part(call.in[4][at + gate * w]) : 0; };
+  const auto arrived = [&](int64_t gate) { return call.in.size() > 4 ? t.part(call.in[4][at + gate * w]) : 0; };
   const RefTensor &h = call.in[0], &gates = call.in[1], &dzx = call.out[0], &dzh = call.out[1];
   const double r = gates[at], z = gates[at + w], m = gates[at + 2 * w], u = gates[at + 3 * w];
   const double before = first ? 0 : h[(row + s.back()) * w + j];
-  const auto sigmoid_slope = [&](double y) { return terms ? std::fabs(y) * (1 + 2 * std::fabs(y)) : y * (1 - y); };
-  const double dm = (dh * (1 + part(-z)) + arrived(2)) * (terms ? 1 + 2 * m * m : 1 - m * m);
-  const double dz = (dh * (part(before) + part(-m)) + arrived(1)) * sigmoid_slope(z);
-  const double dr = (dm * part(u) + arrived(0)) * sigmoid_slope(r);
+  const double dm = (dh * (1 + t.part(-z)) + arrived(2)) * t.tanh_slope(m);
+  const double dz = (dh * (t.part(before) + t.part(-m)) + arrived(1)) * t.sigmoid_slope(z);
+  const double dr = (dm * t.part(u) + arrived(0)) * t.sigmoid_slope(r);
   dzx[to] = dzh[to] = dr;
   dzx[to + w] = dzh[to + w] = dz;
   dzx[to + 2 * w] = dm;
-  dzh[to + 2 * w] = dm * part(r) + arrived(3);
-  return dh * part(z);
+  dzh[to + 2 * w] = dm * t.part(r) + arrived(3);
+  return dh * t.part(z);
 }
 
-void grad_steps(const RefCall& call, bool terms) {
+void grad_steps(const RefCall& call, Terms t) {
   const RefTensor &w_t = call.in[2], &dh_in = call.in[3], &dzh = call.out[1];
-  const auto part = [&](double v) { return terms ? std::fabs(v) : v; };
-  const Sequence s = sequence_of(call, call.in[0].shape());
-  std::vector<double> carry(static_cast<size_t>(s.width));
-  for (int64_t n = 0; n < s.batch; ++n) {
-    std::fill(carry.begin(), carry.end(), 0.0);
-    for (int64_t step = s.time - 1; step >= 0; --step) {
-      const int64_t row = s.row(n, step), after = row - s.back();
-      for (int64_t j = 0; j < s.width; ++j) {
-        double& carried = carry[static_cast<size_t>(j)];
-        double dh = part(dh_in[row * s.width + j]) + carried;
-        for (int64_t k = 0; k < 3 * s.width && step + 1 < s.time; ++k)
-          dh += dzh[after * 3 * s.width + k] * part(w_t[k * s.width + j]);
-        carried = grad_channel(call, s, row, step == 0, j, dh, terms);
-      }
-    }
-  }
+  const Sequence s = sequence_of(call.attrs, call.in[0].shape());
+  back_through_time(s, [&](int64_t row, int64_t step, int64_t j, double& carry) {
+    const double dh = add_from_next(t.part(dh_in[row * s.width + j]) + carry, dzh, w_t, s, row, step, j, t);
+    carry = grad_channel(call, s, row, step == 0, j, dh, t);
+  });
 }
-void grad_reference(const RefCall& call) { grad_steps(call, false); }
-void grad_magnitude(const RefCall& call) { grad_steps(call, true); }
+void grad_reference(const RefCall& call) { grad_steps(call, {.terms = false}); }
+void grad_magnitude(const RefCall& call) { grad_steps(call, {.terms = true}); }
 
 constexpr std::string_view kExamples =
     "f32[1,1,3], f32[1,3], f32[3]; f32[2,3,15], f32[5,15], f32[15]; f32[2,3,15], f32[5,15], f32[15] {reverse=1};"

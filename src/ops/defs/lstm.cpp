@@ -2,10 +2,6 @@
 //   a_t = z_t + h_{t-1} w;   i, f, o = sigmoid(a), g = tanh(a);   c_t = f c_{t-1} + i g;   h_t = o tanh(c_t)
 // z = x w_ih + b is one matmul for all steps, outside. `gates` holds i, f, g, o for the gradient.
 //   dh_t += dz_{t+1} w^T;   dc_t += dh_t o (1 - tanh(c_t)^2) + f_{t+1} dc_{t+1};   dz = d(gates) through their slopes
-#include <algorithm>
-#include <cmath>
-
-#include "ops/op.h"
 #include "ops/sequence.h"
 
 namespace situ::ops::defs {
@@ -33,42 +29,24 @@ Types grad_type(const OpView& v) {
   return {f32(gates)};
 }
 
-Attrs direction(const Attrs& attrs) { return {{"reverse", int64_t{attrs.flag("reverse")}}}; }
-
 void gradient(GradBuilder& g) {
   if (!g.wants(0) && !g.wants(1)) return;
-  const Shape gates = g.type(g.in(0)).shape;
   Values inputs{g.out(1), g.out(2), g.emit("transpose", {g.in(1)}, {{"perm", Ints{1, 0}}}), g.dout(0)};
   if (g.has_dout(1) || g.has_dout(2)) inputs.push_back(g.dout(1));
   if (g.has_dout(2)) inputs.push_back(g.dout(2));
   const Value dz = g.emit("lstm_grad", inputs, direction(g.attrs()));
   g.add(0, dz);
-  if (!g.wants(1)) return;
-  const Value before = g.emit("shift_time", {g.out(0)}, direction(g.attrs()));
-  const auto flat = [&](Value v, int64_t cols) {
-    return g.emit("reshape", {v}, {{"shape", Ints{gates[0] * gates[1], cols}}});
-  };
-  g.add(1, g.emit("matmul", {flat(before, gates[2] / 4), flat(dz, gates[2])}, {{"ta", int64_t{1}}}));
+  if (g.wants(1)) g.add(1, recurrent_weight_gradient(g, g.out(0), dz));
 }
 
-Cost cost_for(const Shape& gates) {
-  const double count = static_cast<double>(gates.count());
-  return {.flops = count * (2 * static_cast<double>(gates[2] / 4) + 8)};
-}
-Cost cost(const OpView& v) { return cost_for(v.in(0).shape); }
-Cost grad_cost(const OpView& v) { return cost_for(v.out(0).shape); }
+Cost cost(const OpView& v) { return recurrent_cost(v.in(0).shape, v.out(0).shape[2]); }
+Cost grad_cost(const OpView& v) { return recurrent_cost(v.out(0).shape, v.in(0).shape[2]); }
 
 std::vector<Alias> gates_over_z(const OpView&) { return {{2, 0}}; }
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-Sequence sequence_of(const RefCall& c, const Shape& state) {
-  return {state[0], state[1], state[2], c.attrs.flag("reverse")};
-}
-
 void reference(const RefCall& call) {
   const RefTensor &z = call.in[0], &w = call.in[1], &h = call.out[0], &c = call.out[1], &gates = call.out[2];
-  const Sequence s = sequence_of(call, h.shape());
+  const Sequence s = sequence_of(call.attrs, h.shape());
   const int64_t width = s.width;
   for (int64_t n = 0; n < s.batch; ++n)
     for (int64_t step = 0; step < s.time; ++step) {
@@ -91,7 +69,7 @@ void reference(const RefCall& call) {
 void magnitude(const RefCall& call) {
   reference(call);
   const RefTensor &z = call.in[0], &w = call.in[1], &eh = call.out[0], &ec = call.out[1], &eg = call.out[2];
-  const Sequence s = sequence_of(call, eh.shape());
+  const Sequence s = sequence_of(call.attrs, eh.shape());
   const int64_t width = s.width;
   const std::vector<double> h(eh.data, eh.data + eh.count()), c(ec.data, ec.data + ec.count());
   const std::vector<double> gates(eg.data, eg.data + eg.count());
@@ -120,52 +98,39 @@ void magnitude(const RefCall& call) {
     }
 }
 
-// The gradient of one step at channel j, given the whole dh of the step; `carry` goes from step to step. With
-// `terms` everything is made positive: what errors in dh and carry, and rounding, come to.
+// The gradient of one step at channel j, given the whole dh of the step; `carry` goes from step to step. With terms:
+// what errors in dh and carry, and rounding, come to.
 void grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool first, int64_t j, double dh, double& carry,
-                  bool terms) {
-  const auto part = [&](double v) { return terms ? std::fabs(v) : v; };
+                  Terms t) {
   const auto arrived = [&](int operand, int64_t i) {
-    return call.in.size() > static_cast<size_t>(operand) ? part(call.in[static_cast<size_t>(operand)][i]) : 0;
+    return call.in.size() > static_cast<size_t>(operand) ? t.part(call.in[static_cast<size_t>(operand)][i]) : 0;
   };
-  const auto sigmoid_slope = [&](double y) { return terms ? std::fabs(y) * (1 + 2 * std::fabs(y)) : y * (1 - y); };
-  const auto tanh_slope = [&](double y) { return terms ? 1 + 2 * y * y : 1 - y * y; };
   const RefTensor &c = call.in[0], &dz = call.out[0];
   const int64_t at = row * s.width + j, gate = row * 4 * s.width + j, w = s.width;
   const double* y = call.in[1].data + gate;
   const double i = y[0], f = y[w], g = y[2 * w], o = y[3 * w], value = std::tanh(c[at]);
   const double of_c = (1 - value * value) * std::fabs(c[at]);  // what rounding c does to its tanh
-  const double tanh_c = terms ? std::fabs(value) + of_c : value;
-  const double slope_c = tanh_slope(value) + (terms ? 2 * std::fabs(value) * of_c : 0);
-  const double dc = arrived(4, at) + carry + dh * part(o) * slope_c;
+  const double tanh_c = t.terms ? std::fabs(value) + of_c : value;
+  const double slope_c = t.tanh_slope(value) + (t.terms ? 2 * std::fabs(value) * of_c : 0);
+  const double dc = arrived(4, at) + carry + dh * t.part(o) * slope_c;
   const double c_before = first ? 0 : c[at + s.back() * w];
-  dz[gate] = (dc * part(g) + arrived(5, gate)) * sigmoid_slope(i);
-  dz[gate + w] = (dc * part(c_before) + arrived(5, gate + w)) * sigmoid_slope(f);
-  dz[gate + 2 * w] = (dc * part(i) + arrived(5, gate + 2 * w)) * tanh_slope(g);
-  dz[gate + 3 * w] = (dh * tanh_c + arrived(5, gate + 3 * w)) * sigmoid_slope(o);
-  carry = dc * part(f);
+  dz[gate] = (dc * t.part(g) + arrived(5, gate)) * t.sigmoid_slope(i);
+  dz[gate + w] = (dc * t.part(c_before) + arrived(5, gate + w)) * t.sigmoid_slope(f);
+  dz[gate + 2 * w] = (dc * t.part(i) + arrived(5, gate + 2 * w)) * t.tanh_slope(g);
+  dz[gate + 3 * w] = (dh * tanh_c + arrived(5, gate + 3 * w)) * t.sigmoid_slope(o);
+  carry = dc * t.part(f);
 }
 
-void grad_steps(const RefCall& call, bool terms) {
+void grad_steps(const RefCall& call, Terms t) {
   const RefTensor &w_t = call.in[2], &dh_in = call.in[3], &dz = call.out[0];
-  const auto part = [&](double v) { return terms ? std::fabs(v) : v; };
-  const Sequence s = sequence_of(call, call.in[0].shape());
-  std::vector<double> carry(static_cast<size_t>(s.width));
-  for (int64_t n = 0; n < s.batch; ++n) {
-    std::fill(carry.begin(), carry.end(), 0.0);
-    for (int64_t step = s.time - 1; step >= 0; --step) {
-      const int64_t row = s.row(n, step), after = row - s.back();
-      for (int64_t j = 0; j < s.width; ++j) {
-        double dh = part(dh_in[row * s.width + j]);
-        for (int64_t k = 0; k < 4 * s.width && step + 1 < s.time; ++k)
-          dh += dz[after * 4 * s.width + k] * part(w_t[k * s.width + j]);
-        grad_channel(call, s, row, step == 0, j, dh, carry[static_cast<size_t>(j)], terms);
-      }
-    }
-  }
+  const Sequence s = sequence_of(call.attrs, call.in[0].shape());
+  back_through_time(s, [&](int64_t row, int64_t step, int64_t j, double& carry) {
+    const double dh = add_from_next(t.part(dh_in[row * s.width + j]), dz, w_t, s, row, step, j, t);
+    grad_channel(call, s, row, step == 0, j, dh, carry, t);
+  });
 }
-void grad_reference(const RefCall& call) { grad_steps(call, false); }
-void grad_magnitude(const RefCall& call) { grad_steps(call, true); }
+void grad_reference(const RefCall& call) { grad_steps(call, {.terms = false}); }
+void grad_magnitude(const RefCall& call) { grad_steps(call, {.terms = true}); }
 
 constexpr std::string_view kExamples =
     "f32[1,1,4], f32[1,4]; f32[2,3,20], f32[5,20]; f32[2,3,20], f32[5,20] {reverse=1}; f32[1,4,28]*2, f32[7,28];"

@@ -1,9 +1,6 @@
 // shift_time.cpp -- what a recurrent op saw one step earlier:  y[n,t,:] = x[n,t-1,:], zeros at t = 0.
 //   With reverse=1 time runs backwards: y[n,t,:] = x[n,t+1,:], zeros at the end. Each is the other's gradient.
 // The weight gradient of a recurrence is then one matmul over all steps: shift_time(h)^T dz.
-#include <algorithm>
-
-#include "ops/op.h"
 #include "ops/sequence.h"
 
 namespace situ::ops::defs {
@@ -22,7 +19,7 @@ Cost cost(const OpView&) { return {.flops = 0}; }
 
 void reference(const RefCall& c) {
   const RefTensor &x = c.in[0], &y = c.out[0];
-  const Sequence s{x.shape()[0], x.shape()[1], x.shape()[2], c.attrs.flag("reverse")};
+  const Sequence s = sequence_of(c.attrs, x.shape());
   for (int64_t n = 0; n < s.batch; ++n)
     for (int64_t step = 0; step < s.time; ++step)
       for (int64_t j = 0; j < s.width; ++j) {

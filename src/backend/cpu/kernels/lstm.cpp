@@ -2,30 +2,23 @@
 //
 //   lstm       a = z_t + h_{t-1} w;  i, f, o = sigmoid(a), g = tanh(a);  c = f c + i g;  h = o tanh(c)
 //   lstm_grad  dh = dh_t + dz_{t+1} w^T;  dc = dc_t + carry + dh o (1 - tanh(c)^2);  dz from the gates;  carry = dc f
-// A task is a register tile's height of sequences and walks through time with them, so w is read once per step and
-// tile. What lasts from step to step rests in the results: h and c; and in dz, whose row of the next step holds its dh
-// (first quarter) and carry (second quarter) until they are used up.
+// What lasts from step to step rests in the results: h and c; and in dz, whose row of the next step holds its dh (first
+// quarter) and carry (second quarter) until they are used up.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/lstm.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
-#include <algorithm>
-
-#include "backend/cpu/block_product.h"
 #include "backend/cpu/math-inl.h"
+#include "backend/cpu/recurrent-inl.h"
 #include "backend/cpu/simd-inl.h"
-#include "ops/sequence.h"
 
 #ifndef SITU_BACKEND_CPU_LSTM_ONCE_
 #define SITU_BACKEND_CPU_LSTM_ONCE_
 namespace situ::cpu {
 namespace {
-struct Lstm {
-  ops::Sequence seq;
-  PanelSet panels;
-  TileEpilogue epilogue;  // adds z, or dh
-  Matrix z, w, h, c, gates;
-  Matrix w_t, dh, dc, dgates, dz;  // of the gradient; dc and dgates may be missing
+struct Lstm : Recurrent {
+  Matrix h, c, gates;
+  Matrix dc, dgates, dz;  // of the gradient; dc and dgates may be missing
 };
 }  // namespace
 }  // namespace situ::cpu
@@ -36,7 +29,8 @@ namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
 // One row of the gates' sums becomes gates, state and output.
-HWY_INLINE void forward_row(const Lstm& l, const float* sums, int64_t row, bool first) {
+HWY_INLINE void forward_row(const Lstm& l, const float* sums, int64_t row, int64_t step) {
+  const bool first = step == 0;
   const int64_t width = l.seq.width;
   float *gate = l.gates.row(row), *c = l.c.row(row), *h = l.h.row(row);
   const float* c_before = first ? nullptr : l.c.row(row + l.seq.back());
@@ -55,32 +49,11 @@ HWY_INLINE void forward_row(const Lstm& l, const float* sums, int64_t row, bool 
   }
 }
 
-void lstm_task(const Lstm& l, int64_t task) {
-  const ops::Sequence& s = l.seq;
-  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
-  for (int64_t step = 0; step < s.time; ++step) {
-    const int64_t row = s.row(n0, step);
-    if (step)
-      multiply(l.panels, {.m = n1 - n0,
-                          .k = s.width,
-                          .a = l.h.row(row + s.back()),
-                          .a_row = s.time * l.h.pitch,
-                          .b = l.w.data,
-                          .b_step = l.w.pitch,
-                          .y = l.gates.data,
-                          .y_pitch = l.gates.pitch,
-                          .first_row = row,
-                          .row_step = s.time,
-                          .epilogue = &l.epilogue});
-    for (int64_t n = n0; n < n1; ++n) {
-      const int64_t r = s.row(n, step);
-      forward_row(l, step ? l.gates.row(r) : l.z.row(r), r, step == 0);
-    }
-  }
-}
+void lstm_task(const Lstm& l, int64_t task) { walk_steps<forward_row>(l, task); }
 
 // dz of one row from dh, whose sum with the next step's part lies at `dh` (perhaps dz's own first quarter).
-HWY_INLINE void backward_row(const Lstm& l, const float* dh_row, int64_t row, bool first, bool last) {
+HWY_INLINE void backward_row(const Lstm& l, const float* dh_row, int64_t row, int64_t step) {
+  const bool last = step == 0, first = step == l.seq.time - 1;  // the walk begins at the end
   const int64_t width = l.seq.width;
   const float *gate = l.gates.row(row), *c = l.c.row(row);
   const float* c_before = first ? nullptr : l.c.row(row + l.seq.back());
@@ -106,30 +79,7 @@ HWY_INLINE void backward_row(const Lstm& l, const float* dh_row, int64_t row, bo
   }
 }
 
-void grad_task(const Lstm& l, int64_t task) {
-  const ops::Sequence& s = l.seq;
-  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
-  for (int64_t step = s.time - 1; step >= 0; --step) {
-    const int64_t row = s.row(n0, step);
-    const bool last = step == s.time - 1;
-    if (!last)
-      multiply(l.panels, {.m = n1 - n0,
-                          .k = 4 * s.width,
-                          .a = l.dz.row(row - s.back()),
-                          .a_row = s.time * l.dz.pitch,
-                          .b = l.w_t.data,
-                          .b_step = l.w_t.pitch,
-                          .y = l.dz.data,
-                          .y_pitch = l.dz.pitch,
-                          .first_row = row,
-                          .row_step = s.time,
-                          .epilogue = &l.epilogue});
-    for (int64_t n = n0; n < n1; ++n) {
-      const int64_t r = s.row(n, step);
-      backward_row(l, last ? l.dh.row(r) : l.dz.row(r), r, step == 0, last);
-    }
-  }
-}
+void grad_task(const Lstm& l, int64_t task) { walk_steps<backward_row>(l, task); }
 
 }  // namespace
 }  // namespace situ::cpu::HWY_NAMESPACE
@@ -141,44 +91,27 @@ namespace {
 HWY_EXPORT(lstm_task);
 HWY_EXPORT(grad_task);
 
-ops::Sequence sequence(const Call& call, const Operand& state) {
-  return {state.shape()[0], state.shape()[1], state.cols(), call.attrs.flag("reverse")};
-}
-void add_residual(Lstm& l, const Matrix& m) {
-  l.epilogue.count = 1;
-  l.epilogue.words[0] = {ops::Epilogue::residual, m.data, m.pitch};
-}
-template <typename Run>
-Work work(const Lstm& l, Run run) {
-  return {ceil_div(l.seq.batch, l.panels.mr), [l, run](int64_t task) { run(l, task); }};
-}
-
 Work bind_lstm(const Call& call) {
   Lstm l;
-  l.seq = sequence(call, call.out[0]);
-  l.panels = make_panels(4 * l.seq.width, false, l.seq.batch, call.tuning());
-  l.z = matrix(call.in[0]);
-  l.w = matrix(call.in[1]);
+  l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
+  set_product(l, call, call.out[0], call.in[1], call.out[2], call.in[0]);
   l.h = matrix(call.out[0]);
   l.c = matrix(call.out[1]);
   l.gates = matrix(call.out[2]);
-  add_residual(l, l.z);
-  return work(l, &HWY_DYNAMIC_DISPATCH(lstm_task));
+  return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(lstm_task));
 }
 
 Work bind_grad(const Call& call) {
   Lstm l;
-  l.seq = sequence(call, call.in[0]);
-  l.panels = make_panels(l.seq.width, false, l.seq.batch, call.tuning());
+  l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
+  l.walk = l.seq.turned();
+  set_product(l, call, call.out[0], call.in[2], call.out[0], call.in[3]);
   l.c = matrix(call.in[0]);
   l.gates = matrix(call.in[1]);
-  l.w_t = matrix(call.in[2]);
-  l.dh = matrix(call.in[3]);
   if (call.in.size() > 4) l.dc = matrix(call.in[4]);
   if (call.in.size() > 5) l.dgates = matrix(call.in[5]);
   l.dz = matrix(call.out[0]);
-  add_residual(l, l.dh);
-  return work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
+  return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+// recurrent-inl.h -- the steps of a recurrent layer or of its gradient, around a cell that knows its gates.
+#if defined(SITU_BACKEND_CPU_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SITU_BACKEND_CPU_RECURRENT_INL_H_
+#undef SITU_BACKEND_CPU_RECURRENT_INL_H_
+#else
+#define SITU_BACKEND_CPU_RECURRENT_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "backend/cpu/recurrent.h"
+#include "backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+
+// CELL(layer, a row of sums, its number, how many steps came before): what one sequence does in one step.
+template <auto CELL, typename Layer>
+HWY_INLINE void walk_steps(const Layer& l, int64_t task) {
+  const ops::Sequence& s = l.walk;
+  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
+  for (int64_t step = 0; step < s.time; ++step) {
+    const int64_t row = s.row(n0, step);
+    if (step)
+      multiply(l.panels, {.m = n1 - n0,
+                          .k = l.depth,
+                          .a = l.from.row(row + s.back()),
+                          .a_row = s.time * l.from.pitch,
+                          .b = l.weight.data,
+                          .b_step = l.weight.pitch,
+                          .y = l.sums.data,
+                          .y_pitch = l.sums.pitch,
+                          .first_row = row,
+                          .row_step = s.time,
+                          .epilogue = &l.epilogue});
+    for (int64_t n = n0; n < n1; ++n) {
+      const int64_t r = s.row(n, step);
+      CELL(l, step ? l.sums.row(r) : l.start.row(r), r, step);
+    }
+  }
+}
+
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SITU_BACKEND_CPU_RECURRENT_INL_H_

@@ -19,6 +19,7 @@ class Feed {
         v = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
       }
       values_.push_back(std::move(values));
+      if (field.name == "weight") scale_ = 1.0f / static_cast<float>(field.type.count());  // one per label
     }
   }
   void step() {
@@ -34,7 +35,7 @@ class Feed {
       }
     }
     batch.set("lr", 1e-4f);
-    batch.set("scale", 1.0f / static_cast<float>(inputs[0].type.shape[0]));
+    batch.set("scale", scale_);
     batch.set("step", static_cast<int32_t>(step_++));
     session_.run(program_, batch);
   }
@@ -44,6 +45,7 @@ class Feed {
   step::Session& session_;
   int program_;
   int64_t step_ = 0;
+  float scale_ = 1;
   std::vector<std::vector<float>> values_;
 };
 

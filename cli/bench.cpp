@@ -1,5 +1,9 @@
 // bench.cpp -- `situ bench MODEL`: one training step, measured; one JSON object on a line with --json.
+//
+// With --serve the process stays and measures whenever it is asked, so that contenders can take turns (bench/compare).
 #include <malloc.h>
+
+#include <iostream>
 
 #include "base/process.h"
 #include "cli/verbs.h"
@@ -14,10 +18,20 @@ struct Options {
   std::string model, residency = "resident", optimizer = "sgd", program = "train";
   int64_t batch = 64;
   double seconds = 3;
-  bool json = false, launches = false;
+  bool json = false, launches = false, serve = false;
   DeviceChoice device;
   PartialChoice partial;
 };
+
+// Each line read is a number of seconds; after the first answer everything is warm but the caches.
+template <typename Measure>
+void serve(const Measure& measured, int classes) {
+  prof::MeasureOptions how{.min_steps = 3, .classes = classes, .profiled = false};
+  for (; std::cin >> how.seconds; how.warmup = 1) {
+    fmt::print("{}\n", prof::bench_line(measured(how)));
+    std::fflush(stdout);
+  }
+}
 
 void run(const Options& o) {
   const model::Model model = model::find_model(o.model);
@@ -35,13 +49,16 @@ void run(const Options& o) {
   step::Session session(*device, {step::program_by_name(spec, o.program)}, options);
   for (const ir::State& state : session.states())
     if (!state.attrs.flag("derived")) session.set(state.name, model::initial_values(state, 1));
-  prof::MeasureOptions how;
-  how.seconds = o.seconds;
-  prof::Measured m = prof::measure(session, session.program(o.program), how);
-  m.model = o.model;
-  m.residency = o.residency;
-  m.peak_bytes = std::max<int64_t>(0, peak_resident_bytes() - before);
+  const auto measured = [&](const prof::MeasureOptions& how) {
+    prof::Measured m = prof::measure(session, session.program(o.program), how);
+    m.model = o.model;
+    m.residency = o.residency;
+    m.peak_bytes = std::max<int64_t>(0, peak_resident_bytes() - before);
+    return m;
+  };
   print_notes(*device);
+  if (o.serve) return serve(measured, model.classes);
+  const prof::Measured m = measured({.seconds = o.seconds, .classes = model.classes});
   if (o.json) return fmt::print("{}\n", prof::bench_line(m));
   fmt::print("{} batch {}: best {:.3f} ms, median {:.3f} ms over {} steps; peak {} MiB\n", o.model, o.batch,
              m.best_seconds * 1e3, m.median_seconds * 1e3, m.steps, m.peak_bytes >> 20);
@@ -66,6 +83,8 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(0.0, 3600.0));
   verb->add_flag("--json", o->json, "one JSON object on a line");
   verb->add_flag("--launches", o->launches, "every launch too");
+  verb->add_flag("--serve", o->serve,
+                 "measure once per number of seconds read from standard input, each a line of JSON");
   verb->callback([o] { run(*o); });
 }
 

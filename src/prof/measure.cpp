@@ -1,5 +1,6 @@
 // measure.cpp -- timing without disturbing: blocks of steps ended by one finish, never a wait per step.
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "prof/report.h"
@@ -10,23 +11,26 @@ namespace {
 // A fresh batch each step: the staging blocks are refilled from one prepared copy, as a loader would.
 class Feed {
  public:
-  Feed(step::Session& session, int program) : session_(session), program_(program) {
+  Feed(step::Session& session, int program, int classes) : session_(session), program_(program) {
     for (const step::Field& field : session.compiled().memory.inputs()) {
       std::vector<float> values(static_cast<size_t>(field.type.count()));
       uint32_t state = 12345;
       for (float& v : values) {
         state = state * 1664525u + 1013904223u;
-        v = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+        const float drawn = static_cast<float>(state >> 8) * 0x1p-24f;
+        v = field.type.dtype == DType::i32 ? std::floor(drawn * static_cast<float>(classes)) : drawn - 0.5f;
       }
       values_.push_back(std::move(values));
+      if (field.name == "weight") scale_ = 1.0f / static_cast<float>(field.type.count());  // one per label
     }
   }
   void step() {
     step::Batch& batch = session_.next_batch();
     const auto& inputs = session_.compiled().memory.inputs();
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].type.dtype == DType::i32) {  // labels: class 0 or 1, valid for any classifier
-        for (int32_t& v : batch.i32(inputs[i].name)) v = static_cast<int32_t>(step_ & 1);
+      if (inputs[i].type.dtype == DType::i32) {  // labels, tokens
+        std::ranges::transform(values_[i], batch.i32(inputs[i].name).begin(),
+                               [](float v) { return static_cast<int32_t>(v); });
       } else if (inputs[i].name == "weight") {
         std::ranges::fill(batch.f32(inputs[i].name), 1.0f);
       } else {
@@ -34,7 +38,7 @@ class Feed {
       }
     }
     batch.set("lr", 1e-4f);
-    batch.set("scale", 1.0f / static_cast<float>(inputs[0].type.shape[0]));
+    batch.set("scale", scale_);
     batch.set("step", static_cast<int32_t>(step_++));
     session_.run(program_, batch);
   }
@@ -44,6 +48,7 @@ class Feed {
   step::Session& session_;
   int program_;
   int64_t step_ = 0;
+  float scale_ = 1;
   std::vector<std::vector<float>> values_;
 };
 
@@ -54,7 +59,7 @@ device::Counters per_step(const device::Counters& before, const device::Counters
 }
 
 void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& options, Measured& m) {
-  for (int i = 0; i < 5; ++i) feed.step();
+  for (int64_t i = 0; i < options.warmup; ++i) feed.step();
   feed.finish();
   double start = now();
   feed.step();
@@ -103,9 +108,9 @@ Measured measure(step::Session& session, int program, const MeasureOptions& opti
   m.device = session.device().target().name;
   m.ledger = session.ledger(program);
   m.batch = session.compiled().memory.inputs().empty() ? 0 : session.compiled().memory.inputs()[0].type.shape[0];
-  Feed feed(session, program);
+  Feed feed(session, program, options.classes);
   time_blocks(feed, session, options, m);
-  profile(feed, session, m);
+  if (options.profiled) profile(feed, session, m);
   return m;
 }
 

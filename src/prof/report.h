@@ -23,7 +23,9 @@ struct Measured {
 // Runs `program` for about `seconds` without profiling, then briefly with it. The session's states go on changing.
 struct MeasureOptions {
   double seconds = 1;
-  int64_t min_steps = 20;
+  int64_t min_steps = 20, warmup = 5;
+  int classes = 2;       // labels and tokens are drawn from 0 .. classes - 1
+  bool profiled = true;  // false: `split` and `launch_seconds` stay empty
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
 

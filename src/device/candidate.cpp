@@ -28,6 +28,16 @@ ir::Value Expansion::launch(std::string_view kernel, const ir::Values& inputs, c
   return launch_all(kernel, inputs, {type}, std::move(attrs), aliases)[0];
 }
 
+void Expansion::launch_op(std::string_view kernel, const ir::Values& inputs) {
+  std::vector<ops::Alias> aliases;
+  if (const ops::OpDef& op = ops::get(node_.op); op.aliases)
+    for (const ops::Alias& alias : op.aliases(view_))
+      if (view_.out(alias.first) == view_.in(alias.second)) aliases.push_back(alias);
+  const ir::Values made =
+      launch_all(kernel, inputs, std::vector<Type>(view_.outs.begin(), view_.outs.end()), node_.attrs, aliases);
+  for (size_t i = 0; i < made.size(); ++i) results_[i] = made[i];
+}
+
 double roofline_seconds(const ops::Cost& cost, const Target& target) {
   return std::max(cost.flops / target.peak_flops, cost.bytes / target.bandwidth) + target.launch_seconds;
 }

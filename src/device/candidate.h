@@ -41,6 +41,8 @@ class Expansion {
                         ir::Attrs attrs = {}, const std::vector<ops::Alias>& aliases = {});
   ir::Value launch(std::string_view kernel, const ir::Values& inputs, const Type& type, ir::Attrs attrs = {},
                    const std::vector<ops::Alias>& aliases = {});
+  // The op itself as one launch, with operands replaced: its results, attributes and aliases stay.
+  void launch_op(std::string_view kernel, const ir::Values& inputs);
   void result(int i, ir::Value v) { results_[static_cast<size_t>(i)] = v; }
   const ir::Values& results() const { return results_; }
 

@@ -22,11 +22,11 @@ Cost recurrent_cost(const Shape& sums, int64_t width) {
   return {.flops = static_cast<double>(sums.count()) * (2 * static_cast<double>(width) + 8)};
 }
 
-double add_from_next(double dh, const RefTensor& du, const RefTensor& w_t, const Sequence& s, int64_t row, int64_t step,
+double add_from_next(double dh, const RefTensor& du, const RefTensor& w, const Sequence& s, int64_t row, int64_t step,
                      int64_t j, const Terms& t) {
   if (step + 1 == s.time) return dh;
   const int64_t cols = du.shape()[2], after = row - s.back();
-  for (int64_t k = 0; k < cols; ++k) dh += du[after * cols + k] * t.part(w_t[k * s.width + j]);
+  for (int64_t k = 0; k < cols; ++k) dh += du[after * cols + k] * t.part(w[j * cols + k]);
   return dh;
 }
 

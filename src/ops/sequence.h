@@ -38,7 +38,7 @@ struct Terms {
 };
 
 // dh + du_{t+1} w^T at channel j of a row, the last step having none after it.
-double add_from_next(double dh, const RefTensor& du, const RefTensor& w_t, const Sequence& s, int64_t row, int64_t step,
+double add_from_next(double dh, const RefTensor& du, const RefTensor& w, const Sequence& s, int64_t row, int64_t step,
                      int64_t j, const Terms& t);
 
 // cell(row, step, j, carry) for every channel of every row, last step first; carry[j] lasts from step to step.

@@ -2,6 +2,7 @@
 //
 //     y[r_i][0..n) = epilogue((y[r_i] or 0) + sum over k < K: a[i * a_row + k] * b[k * b_step + 0..n)),   i < m
 //
+// or with b as panels of the tile's width, b_panel elements apart.
 // where r_i = first_row + i * row_step, so that y may be one time step of a sequence. Nothing is allocated.
 #pragma once
 #include "backend/cpu/tile_table.h"
@@ -23,6 +24,7 @@ struct Block {
   int64_t a_row = 0;
   const float* b = nullptr;
   int64_t b_step = 0;
+  int64_t b_panel = 0;  // 0: b lies in place
   float* y = nullptr;
   int64_t y_pitch = 0, first_row = 0, row_step = 1;
   bool accumulate = false;
@@ -47,7 +49,7 @@ inline void multiply(const PanelSet& set, const Block& block) {
       function({.a = pointers,
                 .segments = &segment,
                 .count = 1,
-                .b = block.b + panel * set.tn,
+                .b = block.b + panel * (block.b_panel ? block.b_panel : set.tn),
                 .a_step = 1,
                 .b_step = block.b_step,
                 .y = block.y,

@@ -18,7 +18,7 @@ namespace situ::cpu::HWY_NAMESPACE {
 template <auto CELL, typename Layer>
 HWY_INLINE void walk_steps(const Layer& l, int64_t task) {
   const ops::Sequence& s = l.walk;
-  const int64_t n0 = task * l.panels.mr, n1 = std::min(s.batch, n0 + l.panels.mr);
+  const int64_t n0 = task * l.group, n1 = std::min(s.batch, n0 + l.group);
   for (int64_t step = 0; step < s.time; ++step) {
     const int64_t row = s.row(n0, step);
     if (step)
@@ -26,8 +26,9 @@ HWY_INLINE void walk_steps(const Layer& l, int64_t task) {
                           .k = l.depth,
                           .a = l.from.row(row + s.back()),
                           .a_row = s.time * l.from.pitch,
-                          .b = l.weight.data,
-                          .b_step = l.weight.pitch,
+                          .b = l.weight,
+                          .b_step = l.panels.tn,
+                          .b_panel = l.depth * l.panels.tn,
                           .y = l.sums.data,
                           .y_pitch = l.sums.pitch,
                           .first_row = row,

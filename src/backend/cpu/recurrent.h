@@ -1,5 +1,6 @@
-// recurrent.h -- what the recurrent kernels share: a task is a register tile's height of sequences and walks through
-// time with them, so that the weight is read once per step and tile.
+// recurrent.h -- what the recurrent kernels share: a task is a number of sequences and walks through time with them.
+// The weight comes as panels (pack_b), and every panel meets all sequences of the task while the L1 cache holds it.
+// What a sequence gives depends on nothing but itself, so tasks may be as many as there are threads.
 //
 //   sums = (row of the step before in `from`) weight + epilogue;  at the first step walked, a row of `start`
 #pragma once
@@ -14,17 +15,23 @@ struct Recurrent {
   PanelSet panels;
   TileEpilogue epilogue;  // adds one operand
   int64_t depth = 0;      // rows of weight
-  Matrix from, weight, sums, start;
+  int64_t group = 0;      // sequences of a task
+  const float* weight = nullptr;
+  Matrix from, sums, start;
 };
 
 // The product of each step; `start` and the epilogue hold the same operand, which has one row for all if it is a bias.
-inline void set_product(Recurrent& r, const Call& call, const Operand& from, const Operand& weight, const Operand& sums,
-                        const Operand& start) {
+inline void set_product(Recurrent& r, const Call& call, const Operand& from, const Operand& weight, int64_t columns,
+                        const Operand& sums, const Operand& start) {
   const bool bias = start.shape().rank() == 1;
-  r.panels = make_panels(weight.cols(), false, r.seq.batch, call.tuning());
-  r.depth = weight.rows();
+  SITU_ASSERT(weight.shape().rank() == 3 && weight.pitch == weight.cols(), "the weight comes as panels");
+  r.panels = make_panels(columns, true, r.seq.batch, call.tuning());
+  SITU_ASSERT(weight.shape()[0] == r.panels.panels && weight.cols() == r.panels.tn);
+  r.depth = weight.shape()[1];
+  const int64_t tiles = ceil_div(r.seq.batch, r.panels.mr);
+  r.group = r.panels.mr * ceil_div(tiles, std::min<int64_t>(tiles, call.target.compute_units));
   r.from = matrix(from);
-  r.weight = matrix(weight);
+  r.weight = weight.f32();
   r.sums = matrix(sums);
   r.start = {start.f32(), bias ? 0 : start.pitch};
   r.epilogue.count = 1;
@@ -33,7 +40,17 @@ inline void set_product(Recurrent& r, const Call& call, const Operand& from, con
 
 template <typename Layer, typename Run>
 Work recurrent_work(const Layer& l, Run run) {
-  return {ceil_div(l.seq.batch, l.panels.mr), [l, run](int64_t task) { run(l, task); }};
+  return {ceil_div(l.seq.batch, l.group), [l, run](int64_t task) { run(l, task); }};
+}
+
+// Packs operand `weight` and launches `kernel` with the panels in its place; a gradient takes it transposed.
+inline void expand_recurrent(device::Expansion& e, std::string_view kernel, int weight, bool transposed) {
+  const Shape& w = e.type(e.in(weight)).shape;
+  const int64_t tn = panel_width(e.target().tuning), k = w[transposed ? 1 : 0], n = w[transposed ? 0 : 1];
+  ir::Values inputs = e.inputs();
+  inputs[static_cast<size_t>(weight)] =
+      e.launch("pack_b", {e.in(weight)}, f32({ceil_div(n, tn), k, tn}), {{"tb", int64_t{transposed}}});
+  e.launch_op(kernel, inputs);
 }
 
 }  // namespace situ::cpu

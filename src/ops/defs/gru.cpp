@@ -19,13 +19,13 @@ Types type(const OpView& v) {
 }
 
 Types grad_type(const OpView& v) {
-  need(v.arity() == 4 || v.arity() == 5, "h, gates, w_t and dh are needed, then dgates");
+  need(v.arity() == 4 || v.arity() == 5, "h, gates, w and dh are needed, then dgates");
   for (const Type& t : v.ins) need(t.dtype == DType::f32, "all operands must be f32");
   const Shape& h = v.in(0).shape;
   need(h.rank() == 3, "h must be [N,T,H]");
   const Shape gates{h[0], h[1], 4 * h[2]};
   need(v.in(1).shape == gates, "gates must be [N,T,4H]");
-  need(v.in(2).shape == Shape({3 * h[2], h[2]}), "w_t must be [3H,H], the transposed recurrent weight");
+  need(v.in(2).shape == Shape({h[2], 3 * h[2]}), "w must be [H,3H], the recurrent weight");
   need(v.in(3).shape == h, "dh must have the shape of h");
   need(v.arity() < 5 || v.in(4).shape == gates, "dgates must have the shape of gates");
   return {f32({h[0], h[1], 3 * h[2]}), f32({h[0], h[1], 3 * h[2]})};
@@ -33,7 +33,7 @@ Types grad_type(const OpView& v) {
 
 void gradient(GradBuilder& g) {
   if (!g.wants(0) && !g.wants(1) && !g.wants(2)) return;
-  Values inputs{g.out(0), g.out(1), g.emit("transpose", {g.in(1)}, {{"perm", Ints{1, 0}}}), g.dout(0)};
+  Values inputs{g.out(0), g.out(1), g.in(1), g.dout(0)};
   if (g.has_dout(1)) inputs.push_back(g.dout(1));
   const Values d = g.emit_all("gru_grad", inputs, direction(g.attrs()));
   g.add(0, d[0]);
@@ -129,10 +129,10 @@ double grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool fi
 }
 
 void grad_steps(const RefCall& call, Terms t) {
-  const RefTensor &w_t = call.in[2], &dh_in = call.in[3], &dzh = call.out[1];
+  const RefTensor &w = call.in[2], &dh_in = call.in[3], &dzh = call.out[1];
   const Sequence s = sequence_of(call.attrs, call.in[0].shape());
   back_through_time(s, [&](int64_t row, int64_t step, int64_t j, double& carry) {
-    const double dh = add_from_next(t.part(dh_in[row * s.width + j]) + carry, dzh, w_t, s, row, step, j, t);
+    const double dh = add_from_next(t.part(dh_in[row * s.width + j]) + carry, dzh, w, s, row, step, j, t);
     carry = grad_channel(call, s, row, step == 0, j, dh, t);
   });
 }
@@ -148,16 +148,16 @@ constexpr std::string_view kExamples =
     "f32[3,4,195], f32[65,195]*0.1, f32[195] {reverse=1}; f32[1,20,9], f32[3,9], f32[9];"
     "f32[2,2,771], f32[257,771]*0.05, f32[771]";
 constexpr std::string_view kGradExamples =
-    "f32[1,1,1], f32[1,1,4], f32[3,1], f32[1,1,1]; f32[2,3,5], f32[2,3,20], f32[15,5], f32[2,3,5];"
-    "f32[2,3,5], f32[2,3,20], f32[15,5], f32[2,3,5], f32[2,3,20] {reverse=1};"
-    "f32[1,4,7], f32[1,4,28], f32[21,7], f32[1,4,7] {reverse=1}; f32[3,1,8], f32[3,1,32], f32[24,8], f32[3,1,8];"
-    "f32[7,2,9], f32[7,2,36], f32[27,9]*0.5, f32[7,2,9], f32[7,2,36];"
-    "f32[9,3,15], f32[9,3,60], f32[45,15]*0.3, f32[9,3,15] {reverse=1};"
-    "f32[4,5,16], f32[4,5,64], f32[48,16]*0.3, f32[4,5,16], f32[4,5,64];"
-    "f32[6,3,17], f32[6,3,68], f32[51,17]*0.3, f32[6,3,17]; f32[13,2,31], f32[13,2,124], f32[93,31]*0.2, f32[13,2,31];"
-    "f32[5,3,33], f32[5,3,132], f32[99,33]*0.2, f32[5,3,33] {reverse=1};"
-    "f32[2,3,64], f32[2,3,256], f32[192,64]*0.1, f32[2,3,64]; f32[3,4,65], f32[3,4,260], f32[195,65]*0.1, f32[3,4,65];"
-    "f32[2,2,257], f32[2,2,1028], f32[771,257]*0.05, f32[2,2,257]";
+    "f32[1,1,1], f32[1,1,4], f32[1,3], f32[1,1,1]; f32[2,3,5], f32[2,3,20], f32[5,15], f32[2,3,5];"
+    "f32[2,3,5], f32[2,3,20], f32[5,15], f32[2,3,5], f32[2,3,20] {reverse=1};"
+    "f32[1,4,7], f32[1,4,28], f32[7,21], f32[1,4,7] {reverse=1}; f32[3,1,8], f32[3,1,32], f32[8,24], f32[3,1,8];"
+    "f32[7,2,9], f32[7,2,36], f32[9,27]*0.5, f32[7,2,9], f32[7,2,36];"
+    "f32[9,3,15], f32[9,3,60], f32[15,45]*0.3, f32[9,3,15] {reverse=1};"
+    "f32[4,5,16], f32[4,5,64], f32[16,48]*0.3, f32[4,5,16], f32[4,5,64];"
+    "f32[6,3,17], f32[6,3,68], f32[17,51]*0.3, f32[6,3,17]; f32[13,2,31], f32[13,2,124], f32[31,93]*0.2, f32[13,2,31];"
+    "f32[5,3,33], f32[5,3,132], f32[33,99]*0.2, f32[5,3,33] {reverse=1};"
+    "f32[2,3,64], f32[2,3,256], f32[64,192]*0.1, f32[2,3,64]; f32[3,4,65], f32[3,4,260], f32[65,195]*0.1, f32[3,4,65];"
+    "f32[2,2,257], f32[2,2,1028], f32[257,771]*0.05, f32[2,2,257]";
 
 }  // namespace
 
@@ -172,7 +172,7 @@ OpList gru() {
        .magnitude = magnitude,
        .examples = kExamples},
       {.name = "gru_grad",
-       .signature = "(h: float, gates: float, w_t: float, dh: float, dgates: float) -> dzx, dzh",
+       .signature = "(h: float, gates: float, w: float, dh: float, dgates: float) -> dzx, dzh",
        .type = grad_type,
        .cost = grad_cost,
        .reference = grad_reference,

@@ -17,13 +17,13 @@ Types type(const OpView& v) {
 }
 
 Types grad_type(const OpView& v) {
-  need(v.arity() >= 4 && v.arity() <= 6, "c, gates, w_t and dh are needed, then dc, then dgates");
+  need(v.arity() >= 4 && v.arity() <= 6, "c, gates, w and dh are needed, then dc, then dgates");
   for (const Type& t : v.ins) need(t.dtype == DType::f32, "all operands must be f32");
   const Shape& c = v.in(0).shape;
   need(c.rank() == 3, "c must be [N,T,H]");
   const Shape gates{c[0], c[1], 4 * c[2]};
   need(v.in(1).shape == gates, "gates must be [N,T,4H]");
-  need(v.in(2).shape == Shape({4 * c[2], c[2]}), "w_t must be [4H,H], the transposed recurrent weight");
+  need(v.in(2).shape == Shape({c[2], 4 * c[2]}), "w must be [H,4H], the recurrent weight");
   need(v.in(3).shape == c && (v.arity() < 5 || v.in(4).shape == c), "dh and dc must have the shape of c");
   need(v.arity() < 6 || v.in(5).shape == gates, "dgates must have the shape of gates");
   return {f32(gates)};
@@ -31,7 +31,7 @@ Types grad_type(const OpView& v) {
 
 void gradient(GradBuilder& g) {
   if (!g.wants(0) && !g.wants(1)) return;
-  Values inputs{g.out(1), g.out(2), g.emit("transpose", {g.in(1)}, {{"perm", Ints{1, 0}}}), g.dout(0)};
+  Values inputs{g.out(1), g.out(2), g.in(1), g.dout(0)};
   if (g.has_dout(1) || g.has_dout(2)) inputs.push_back(g.dout(1));
   if (g.has_dout(2)) inputs.push_back(g.dout(2));
   const Value dz = g.emit("lstm_grad", inputs, direction(g.attrs()));
@@ -122,10 +122,10 @@ void grad_channel(const RefCall& call, const Sequence& s, int64_t row, bool firs
 }
 
 void grad_steps(const RefCall& call, Terms t) {
-  const RefTensor &w_t = call.in[2], &dh_in = call.in[3], &dz = call.out[0];
+  const RefTensor &w = call.in[2], &dh_in = call.in[3], &dz = call.out[0];
   const Sequence s = sequence_of(call.attrs, call.in[0].shape());
   back_through_time(s, [&](int64_t row, int64_t step, int64_t j, double& carry) {
-    const double dh = add_from_next(t.part(dh_in[row * s.width + j]), dz, w_t, s, row, step, j, t);
+    const double dh = add_from_next(t.part(dh_in[row * s.width + j]), dz, w, s, row, step, j, t);
     grad_channel(call, s, row, step == 0, j, dh, carry, t);
   });
 }
@@ -139,18 +139,18 @@ constexpr std::string_view kExamples =
     "f32[5,3,132], f32[33,132]*0.2; f32[2,3,256], f32[64,256]*0.1; f32[3,4,260], f32[65,260]*0.1 {reverse=1};"
     "f32[1,20,12], f32[3,12]; f32[2,2,1028], f32[257,1028]*0.05";
 constexpr std::string_view kGradExamples =
-    "f32[1,1,1], f32[1,1,4], f32[4,1], f32[1,1,1]; f32[2,3,5], f32[2,3,20], f32[20,5], f32[2,3,5];"
-    "f32[2,3,5], f32[2,3,20], f32[20,5], f32[2,3,5], f32[2,3,5] {reverse=1};"
-    "f32[2,3,5], f32[2,3,20], f32[20,5], f32[2,3,5], f32[2,3,5], f32[2,3,20];"
-    "f32[1,4,7], f32[1,4,28], f32[28,7], f32[1,4,7] {reverse=1};"
-    "f32[3,1,8], f32[3,1,32], f32[32,8], f32[3,1,8], f32[3,1,8], f32[3,1,32] {reverse=1};"
-    "f32[7,2,9], f32[7,2,36], f32[36,9]*0.5, f32[7,2,9], f32[7,2,9];"
-    "f32[9,3,15], f32[9,3,60], f32[60,15]*0.3, f32[9,3,15] {reverse=1};"
-    "f32[4,5,16], f32[4,5,64], f32[64,16]*0.3, f32[4,5,16], f32[4,5,16], f32[4,5,64];"
-    "f32[6,3,17], f32[6,3,68], f32[68,17]*0.3, f32[6,3,17]; f32[13,2,31], f32[13,2,124], f32[124,31]*0.2, f32[13,2,31];"
-    "f32[5,3,33], f32[5,3,132], f32[132,33]*0.2, f32[5,3,33], f32[5,3,33] {reverse=1};"
-    "f32[2,3,64], f32[2,3,256], f32[256,64]*0.1, f32[2,3,64]; f32[3,4,65], f32[3,4,260], f32[260,65]*0.1, f32[3,4,65];"
-    "f32[2,2,257], f32[2,2,1028], f32[1028,257]*0.05, f32[2,2,257]";
+    "f32[1,1,1], f32[1,1,4], f32[1,4], f32[1,1,1]; f32[2,3,5], f32[2,3,20], f32[5,20], f32[2,3,5];"
+    "f32[2,3,5], f32[2,3,20], f32[5,20], f32[2,3,5], f32[2,3,5] {reverse=1};"
+    "f32[2,3,5], f32[2,3,20], f32[5,20], f32[2,3,5], f32[2,3,5], f32[2,3,20];"
+    "f32[1,4,7], f32[1,4,28], f32[7,28], f32[1,4,7] {reverse=1};"
+    "f32[3,1,8], f32[3,1,32], f32[8,32], f32[3,1,8], f32[3,1,8], f32[3,1,32] {reverse=1};"
+    "f32[7,2,9], f32[7,2,36], f32[9,36]*0.5, f32[7,2,9], f32[7,2,9];"
+    "f32[9,3,15], f32[9,3,60], f32[15,60]*0.3, f32[9,3,15] {reverse=1};"
+    "f32[4,5,16], f32[4,5,64], f32[16,64]*0.3, f32[4,5,16], f32[4,5,16], f32[4,5,64];"
+    "f32[6,3,17], f32[6,3,68], f32[17,68]*0.3, f32[6,3,17]; f32[13,2,31], f32[13,2,124], f32[31,124]*0.2, f32[13,2,31];"
+    "f32[5,3,33], f32[5,3,132], f32[33,132]*0.2, f32[5,3,33], f32[5,3,33] {reverse=1};"
+    "f32[2,3,64], f32[2,3,256], f32[64,256]*0.1, f32[2,3,64]; f32[3,4,65], f32[3,4,260], f32[65,260]*0.1, f32[3,4,65];"
+    "f32[2,2,257], f32[2,2,1028], f32[257,1028]*0.05, f32[2,2,257]";
 
 }  // namespace
 
@@ -165,7 +165,7 @@ OpList lstm() {
                                     .aliases = gates_over_z,
                                     .examples = kExamples},
                                    {.name = "lstm_grad",
-                                    .signature = "(c: float, gates: float, w_t: float, dh: float, dc: float, "
+                                    .signature = "(c: float, gates: float, w: float, dh: float, dc: float, "
                                                  "dgates: float) -> dz",
                                     .type = grad_type,
                                     .cost = grad_cost,

@@ -96,7 +96,7 @@ HWY_EXPORT(grad_task);
 Work bind_gru(const Call& call) {
   Gru l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
-  set_product(l, call, call.out[0], call.in[1], call.out[1], call.in[2]);
+  set_product(l, call, call.out[0], call.in[1], 3 * l.seq.width, call.out[1], call.in[2]);
   l.zx = matrix(call.in[0]);
   l.h = matrix(call.out[0]);
   l.gates = matrix(call.out[1]);
@@ -107,7 +107,7 @@ Work bind_grad(const Call& call) {
   Gru l;
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
-  set_product(l, call, call.out[1], call.in[2], call.out[0], call.in[3]);
+  set_product(l, call, call.out[1], call.in[2], l.seq.width, call.out[0], call.in[3]);
   l.h = matrix(call.in[0]);
   l.gates = matrix(call.in[1]);
   if (call.in.size() > 4) l.dgates = matrix(call.in[4]);
@@ -116,12 +116,17 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
+void expand_gru(device::Expansion& e) { expand_recurrent(e, "gru_packed", 1, false); }
+void expand_grad(device::Expansion& e) { expand_recurrent(e, "gru_grad_packed", 2, true); }
+
 }  // namespace
 
 namespace kernels {
 KernelList gru() {
-  static constexpr Kernel kernels[] = {{"gru", bind_gru}, {"gru_grad", bind_grad}};
-  return {kernels, {}};
+  static constexpr Kernel kernels[] = {{"gru_packed", bind_gru}, {"gru_grad_packed", bind_grad}};
+  static constexpr device::Candidate candidates[] = {{.op = "gru", .name = "packed", .expand = expand_gru},
+                                                     {.op = "gru_grad", .name = "packed", .expand = expand_grad}};
+  return {kernels, candidates};
 }
 }  // namespace kernels
 }  // namespace situ::cpu

@@ -94,7 +94,7 @@ HWY_EXPORT(grad_task);
 Work bind_lstm(const Call& call) {
   Lstm l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
-  set_product(l, call, call.out[0], call.in[1], call.out[2], call.in[0]);
+  set_product(l, call, call.out[0], call.in[1], 4 * l.seq.width, call.out[2], call.in[0]);
   l.h = matrix(call.out[0]);
   l.c = matrix(call.out[1]);
   l.gates = matrix(call.out[2]);
@@ -105,7 +105,7 @@ Work bind_grad(const Call& call) {
   Lstm l;
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
-  set_product(l, call, call.out[0], call.in[2], call.out[0], call.in[3]);
+  set_product(l, call, call.out[0], call.in[2], l.seq.width, call.out[0], call.in[3]);
   l.c = matrix(call.in[0]);
   l.gates = matrix(call.in[1]);
   if (call.in.size() > 4) l.dc = matrix(call.in[4]);
@@ -114,12 +114,17 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
+void expand_lstm(device::Expansion& e) { expand_recurrent(e, "lstm_packed", 1, false); }
+void expand_grad(device::Expansion& e) { expand_recurrent(e, "lstm_grad_packed", 2, true); }
+
 }  // namespace
 
 namespace kernels {
 KernelList lstm() {
-  static constexpr Kernel kernels[] = {{"lstm", bind_lstm}, {"lstm_grad", bind_grad}};
-  return {kernels, {}};
+  static constexpr Kernel kernels[] = {{"lstm_packed", bind_lstm}, {"lstm_grad_packed", bind_grad}};
+  static constexpr device::Candidate candidates[] = {{.op = "lstm", .name = "packed", .expand = expand_lstm},
+                                                     {.op = "lstm_grad", .name = "packed", .expand = expand_grad}};
+  return {kernels, candidates};
 }
 }  // namespace kernels
 }  // namespace situ::cpu

@@ -7,6 +7,7 @@
 #include "model/init.h"
 #include "model/kind.h"
 #include "model/model_file.h"
+#include "model/net.h"
 #include "model/summary.h"
 #include "step/programs.h"
 
@@ -44,6 +45,14 @@ TEST(Zoo, ResolutionAndWidth) {
   EXPECT_NE(error_of([] { find_model("kws@96"); }).find("no resolution"), std::string::npos);
   EXPECT_NE(error_of([] { find_model("mobilenetv2@x"); }).find("is no resolution"), std::string::npos);
   EXPECT_NE(error_of([] { find_model("resnet2"); }).find("did you mean `resnet20`"), std::string::npos);
+}
+
+// As MobileNet rounds: to the nearest multiple, but up where that would lose more than a tenth.
+TEST(Zoo, WidthsAreRoundedButNotFarDown) {
+  const std::pair<double, int64_t> cases[] = {{16, 8}, {24, 8}, {32, 16}, {40, 16}, {52, 24}, {64, 24}, {96, 32}};
+  for (const auto& [channels, expected] : cases) EXPECT_EQ(scaled_channels(channels, 0.35), expected) << channels;
+  EXPECT_EQ(scaled_channels(18), 24);
+  EXPECT_EQ(scaled_channels(16, 0.6, 4), 12);
 }
 
 TEST(ModelFile, TheZooPrintsAndParsesBack) {

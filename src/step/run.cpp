@@ -3,7 +3,9 @@
 namespace situ::step {
 
 Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs, const SessionOptions& options) {
-  Session session(device, {graph}, options);
+  SessionOptions dirty = options;
+  dirty.dirty_arena = true;
+  Session session(device, {graph}, dirty);
   Batch& batch = session.next_batch();
   for (const ir::Node& node : graph.nodes) {
     if (node.op != "input") continue;

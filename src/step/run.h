@@ -10,7 +10,7 @@ namespace situ::step {
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
-// Runs a program's inputs through a session of its own; returns its outputs.
+// Runs a program's inputs through a session of its own, in memory that is not zero; returns its outputs.
 Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs,
                  const SessionOptions& options = {});
 

@@ -124,6 +124,7 @@ Session::Session(device::Device& device, const std::vector<ir::Graph>& programs,
     fail_environment("training needs {} MiB, but {} has {} MiB: use a smaller batch or another device", total >> 20,
                      device.target().name, device.target().memory >> 20);
   storage_ = device.allocate(slabs);
+  if (options_.dirty_arena) spoil_arena(slabs);
   if (options_.residency != Residency::resident)
     for (int64_t bytes : slabs) shadow_.emplace_back(static_cast<size_t>(bytes));
 
@@ -159,6 +160,14 @@ Session::Session(device::Device& device, const std::vector<ir::Graph>& programs,
 void Session::fill_constants() {
   for (const Constant& c : compiled_.memory.constants())
     write_elements(1, c.offset, c.type, std::vector<double>(static_cast<size_t>(c.type.count()), c.value));
+}
+
+void Session::spoil_arena(std::span<const int64_t> slab_bytes) {
+  for (size_t i = static_cast<size_t>(compiled_.memory.first_arena_slab()); i < slab_bytes.size(); ++i) {
+    const std::vector<std::byte> ones(static_cast<size_t>(slab_bytes[i] - device::kZeroRun), std::byte{0xFF});
+    device_.write(*storage_, static_cast<int>(i), device::kZeroRun, ones.data(), static_cast<int64_t>(ones.size()));
+    device_.finish();
+  }
 }
 
 bool Session::has_program(std::string_view name) const {

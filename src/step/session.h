@@ -49,6 +49,7 @@ class Batch {
 struct SessionOptions {
   Residency residency = Residency::resident;
   CompileOptions compile;
+  bool dirty_arena = false;  // it starts as NaN instead of zeros: a result that no kernel wrote then shows
 };
 
 class Session {
@@ -81,6 +82,7 @@ class Session {
   void replay(int program);
   void replay_launch_by_launch(int program);
   void fill_constants();
+  void spoil_arena(std::span<const int64_t> slab_bytes);
   void refresh_prepared(int program);
   void note_writes(int program);
   bool stays(int slab) const;  // under this residency, is the slab never copied per launch?

@@ -5,6 +5,7 @@
 #include "base/names.h"
 #include "cli/verbs.h"
 #include "step/devices.h"
+#include "tune/database.h"
 
 namespace situ::cli {
 
@@ -26,7 +27,9 @@ std::unique_ptr<device::Device> DeviceChoice::open() const {
   device::DeviceOptions options;
   options.cache_folder = cache_folder();
   options.threads = threads;
-  return step::open_device(device, options);
+  auto opened = step::open_device(device, options);
+  opened->choices = tune::load_choices(options.cache_folder, *opened);
+  return opened;
 }
 
 void PartialChoice::add_to(CLI::App& verb) {

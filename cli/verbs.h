@@ -16,6 +16,7 @@ void add_predict(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_dump(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_ledger(CLI::App& app);
 void add_model(CLI::App& app);
 
@@ -24,7 +25,7 @@ struct DeviceChoice {
   std::string device = "cpu";
   int threads = 0;
   void add_to(CLI::App& verb);
-  std::unique_ptr<device::Device> open() const;  // with the user's program cache
+  std::unique_ptr<device::Device> open() const;  // with the user's program cache and what `situ tune` measured
 };
 
 struct PartialChoice {  // what is trained

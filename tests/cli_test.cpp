@@ -100,6 +100,27 @@ TEST(Command, AccumulatesGradients) {
   EXPECT_EQ(trained.code, 0) << trained.text;
 }
 
+TEST(Command, TrainsThePartBehindCachedFeatures) {
+  const Result trained =
+      situ(kTiny + "--train last --cache-features --ema 0.5 --class-weights balanced --out " + folder("cached"));
+  EXPECT_EQ(trained.code, 0) << trained.text;
+  EXPECT_NE(trained.text.find("over 160 samples"), std::string::npos) << trained.text;
+  EXPECT_NE(situ(kTiny + "--cache-features").text.find("no frozen part"), std::string::npos);
+  EXPECT_NE(situ(kTiny + "--class-weights 1,x").text.find("no class weight"), std::string::npos);
+  EXPECT_NE(situ(kTiny + "--loss mse").text.find("choose cross-entropy"), std::string::npos);
+}
+
+// One JSON line for every line with a number of seconds.
+TEST(Command, BenchServesMeasurements) {
+  const Result served = situ("bench mlp:20-10-5 --batch 8 --device cpu --serve < " + [] {
+    const std::string path = folder("serve") + "/seconds";
+    write(path, "0\n0.02\n");
+    return path;
+  }());
+  EXPECT_EQ(served.code, 0) << served.text;
+  EXPECT_EQ(std::count(served.text.begin(), served.text.end(), '{'), 2) << served.text;
+}
+
 TEST(Command, PredictsImageFiles) {
   const std::string out = folder("predict");
   ASSERT_EQ(situ("train lenet5 --data " + mnist("zeros", 70, 3) + " --epochs 1 --device cpu --out " + out).code, 0);

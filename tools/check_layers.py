@@ -17,7 +17,7 @@ ORDER = [
     ["device"],
     ["model", "grad", "pass", "plan", "backend/*"],
     ["step"],
-    ["io", "data", "prof", "estimate"],
+    ["io", "data", "prof", "estimate", "tune"],
     ["train"],
     ["api"],
     ["cli", "python"],

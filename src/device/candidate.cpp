@@ -38,6 +38,13 @@ void Expansion::launch_op(std::string_view kernel, const ir::Values& inputs) {
   for (size_t i = 0; i < made.size(); ++i) results_[i] = made[i];
 }
 
+std::string node_key(const ops::OpView& view) {
+  std::string key(view.op);
+  for (const Type& type : view.ins) key += " " + to_string(type);
+  const std::string attrs = ir::to_string(view.attrs);
+  return attrs.empty() ? key : key + " " + attrs;
+}
+
 double roofline_seconds(const ops::Cost& cost, const Target& target) {
   return std::max(cost.flops / target.peak_flops, cost.bytes / target.bandwidth) + target.launch_seconds;
 }

@@ -3,7 +3,9 @@
 // A launch node is one launch, its op is a kernel's name, and every temporary is a value of the graph, so the planner
 // sees every byte and the profiler every launch. An op whose kernel has the same name needs no candidate.
 #pragma once
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "device/target.h"
@@ -54,6 +56,10 @@ class Expansion {
   ops::OpView view_;
   ir::Values results_;
 };
+
+// What decides how fast a node runs, as text: op, operands, attributes. The key of measured choices.
+std::string node_key(const ops::OpView& view);
+using Choices = std::map<std::string, std::string, std::less<>>;  // node_key -> name of a candidate
 
 double roofline_seconds(const ops::Cost& cost, const Target& target);
 

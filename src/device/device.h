@@ -67,6 +67,8 @@ class Device {
   virtual const Counters& counters() const = 0;
   virtual void start_profile() = 0;
   virtual Timeline stop_profile() = 0;
+
+  Choices choices;  // measured (tune/): candidates that go before those with the smallest estimate
 };
 
 struct DeviceOptions {

@@ -25,6 +25,7 @@ Tuning tuning_for(std::string_view backend, std::string_view device_name);
 struct Target {
   std::string backend;                  // "ref", "cpu", "opencl"
   std::string name;                     // as printed by `situ devices`
+  std::string driver;                   // its version, where there is one
   int64_t alignment = 128;              // of every tensor's offset, bytes
   int64_t max_slab = int64_t{1} << 40;  // the largest single allocation, bytes
   int64_t memory = int64_t{1} << 40;    // bytes there are

@@ -73,9 +73,7 @@ Built build(const Model& model, ir::Graph& graph, Value x, const BuildOptions& o
 
 int64_t places(const Model& model) {
   ir::Graph graph;
-  std::vector<int64_t> dims = model.input.shape.dims();
-  dims.insert(dims.begin(), 1);
-  return graph.type(build(model, graph, graph.input("x", {model.input.dtype, Shape(dims)})).logits).shape.rows();
+  return graph.type(build(model, graph, graph.input("x", batch_of(1, model.input))).logits).shape.rows();
 }
 
 Init weight_init(const ir::Attrs& attrs, int64_t fan_in, int64_t fan_out) {

@@ -47,9 +47,7 @@ bool one_value_crosses(const Model& model, const ir::Graph& graph, const Built& 
 
 Split split_frozen(const Model& model, const Partial& partial) {
   ir::Graph graph;
-  std::vector<int64_t> dims = model.input.shape.dims();
-  dims.insert(dims.begin(), 1);
-  const Built built = build(model, graph, graph.input("x", {model.input.dtype, Shape(dims)}), {true, partial});
+  const Built built = build(model, graph, graph.input("x", batch_of(1, model.input)), {true, partial});
   size_t frozen = 0;
   while (frozen < built.layers.size() && !changes(graph, built.layers[frozen])) ++frozen;
   size_t cut = std::min(frozen, model.layers.size() - 1);
@@ -62,7 +60,7 @@ Split split_frozen(const Model& model, const Partial& partial) {
   const Shape across = graph.type(built.layers[cut - 1].output).shape;
   split.front.classes = static_cast<int>(across.cols());
   split.rest.layers.erase(split.rest.layers.begin(), split.rest.layers.begin() + static_cast<long>(cut));
-  dims = across.dims();
+  const std::vector<int64_t> dims = across.dims();
   split.rest.input = f32(Shape(std::vector<int64_t>(dims.begin() + 1, dims.end())));
   for (LayerSpec& layer : split.rest.layers)
     std::replace(layer.inputs.begin(), layer.inputs.end(), model.layers[cut - 1].name, std::string("x"));

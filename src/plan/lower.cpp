@@ -1,4 +1,6 @@
 // lower.cpp -- graph nodes become launch nodes: for each the candidate with the smallest estimate.
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/op.h"
 #include "plan/plan.h"
@@ -10,19 +12,8 @@ using device::Candidate;
 using ir::Value;
 
 const Candidate* choose(const device::Device& device, const ops::OpView& view) {
-  const Candidate* best = nullptr;
-  double best_seconds = 0;
-  for (device::CandidateList list : device.candidates())
-    for (const Candidate& candidate : list) {
-      if (candidate.op != view.op) continue;
-      if (candidate.accepts && !candidate.accepts(view, device.target())) continue;
-      const double seconds = candidate.seconds ? candidate.seconds(view, device.target())
-                                               : device::roofline_seconds(ops::cost_of(view), device.target());
-      if (best && seconds >= best_seconds) continue;
-      best = &candidate;
-      best_seconds = seconds;
-    }
-  return best;
+  const auto list = candidates_for(device, view);
+  return list.empty() ? nullptr : list.front();
 }
 
 void lower_as_is(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node) {
@@ -109,6 +100,26 @@ void lower_split(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
 }
 
 }  // namespace
+
+std::vector<const Candidate*> candidates_for(const device::Device& device, const ops::OpView& view) {
+  std::vector<std::pair<double, const Candidate*>> found;
+  for (device::CandidateList list : device.candidates())
+    for (const Candidate& candidate : list) {
+      if (candidate.op != view.op) continue;
+      if (candidate.accepts && !candidate.accepts(view, device.target())) continue;
+      found.emplace_back(candidate.seconds ? candidate.seconds(view, device.target())
+                                           : device::roofline_seconds(ops::cost_of(view), device.target()),
+                         &candidate);
+    }
+  if (found.size() > 1 && !device.choices.empty())
+    if (const auto measured = device.choices.find(device::node_key(view)); measured != device.choices.end())
+      for (auto& [seconds, candidate] : found)
+        if (candidate->name == measured->second) seconds = -1;
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<const Candidate*> result;
+  for (const auto& [seconds, candidate] : found) result.push_back(candidate);
+  return result;
+}
 
 ir::Graph lower(const ir::Graph& graph, const device::Device& device) {
   ir::Rebuild rebuild(graph);

@@ -19,6 +19,8 @@ namespace situ::plan {
 
 // lower.cpp
 ir::Graph lower(const ir::Graph& graph, const device::Device& device);
+// The candidates a node may take, the one that lower would take first.
+std::vector<const device::Candidate*> candidates_for(const device::Device& device, const ops::OpView& view);
 
 // views.cpp -- a value is `root`'s storage from element `offset` on, rows `pitch` elements apart.
 struct Part {

@@ -28,6 +28,12 @@ class Compiler {
     return result;
   }
 
+  ir::Graph rewrite(const ir::Graph& written) {
+    ir::Graph graph = stage("expansion", pass::expansion(stage("model", written), device_));
+    for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
+    return graph;
+  }
+
  private:
   ir::Graph stage(const std::string& name, ir::Graph graph) {
     ir::verify(graph);
@@ -36,9 +42,7 @@ class Compiler {
   }
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
-    ir::Graph graph = stage("expansion", pass::expansion(stage("model", written), device_));
-    for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
-    graph = stage("lower", plan::lower(graph, device_));
+    ir::Graph graph = stage("lower", plan::lower(rewrite(written), device_));
     if (!options_.hoist) return graph;
     plan::Hoisted hoisted = plan::hoist(graph);
     append(prepare, hoisted.prepare);
@@ -85,6 +89,11 @@ std::string print_argument(const device::TensorArg& t) {
 
 Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& device, const CompileOptions& options) {
   return Compiler(device, options).run(programs);
+}
+
+ir::Graph rewritten(const ir::Graph& program, const device::Device& device) {
+  const CompileOptions options;
+  return Compiler(device, options).rewrite(program);
 }
 
 std::string print_launches(const Program& program) {

@@ -12,9 +12,7 @@ ir::Graph features_program(const model::Model& model, int64_t batch, const model
   const model::Split split = model::split_frozen(model, partial);
   ir::Graph graph;
   graph.name = "features";
-  std::vector<int64_t> dims = model.input.shape.dims();
-  dims.insert(dims.begin(), batch);
-  const ir::Value x = graph.input("x", {model.input.dtype, Shape(dims)});
+  const ir::Value x = graph.input("x", model::batch_of(batch, model.input));
   graph.output("features", model::build(split.front, graph, x, {false, partial}).logits);
   return graph;
 }

@@ -5,18 +5,10 @@
 // or with b as panels of the tile's width, b_panel elements apart.
 // where r_i = first_row + i * row_step, so that y may be one time step of a sequence. Nothing is allocated.
 #pragma once
+#include "backend/cpu/matrix.h"
 #include "backend/cpu/tile_table.h"
 
 namespace situ::cpu {
-
-// An operand as rows; without data it is one that was not given.
-struct Matrix {
-  float* data = nullptr;
-  int64_t pitch = 0;
-  float* row(int64_t r) const { return data + r * pitch; }
-  explicit operator bool() const { return data != nullptr; }
-};
-inline Matrix matrix(const Operand& o) { return {o.f32(), o.pitch}; }
 
 struct Block {
   int64_t m = 0, k = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/matrix.h"
 
 namespace situ::cpu {
 
@@ -25,14 +26,6 @@ struct Statistic {
   Statistic() = default;
   explicit Statistic(const Operand& t) : data(t.f32()), cols(t.cols()), pitch(t.pitch) {}
   float& operator[](int64_t i) const { return data[i / cols * pitch + i % cols]; }
-};
-
-struct Matrix {
-  float* data = nullptr;
-  int64_t pitch = 0;
-  Matrix() = default;
-  explicit Matrix(const Operand& t) : data(t.f32()), pitch(t.pitch) {}
-  float* at(int64_t row, int64_t col) const { return data + row * pitch + col; }
 };
 
 }  // namespace situ::cpu

@@ -30,9 +30,9 @@ inline void set_product(Recurrent& r, const Call& call, const Operand& from, con
   r.depth = weight.shape()[1];
   const int64_t tiles = ceil_div(r.seq.batch, r.panels.mr);
   r.group = r.panels.mr * ceil_div(tiles, std::min<int64_t>(tiles, call.target.compute_units));
-  r.from = matrix(from);
+  r.from = Matrix(from);
   r.weight = weight.f32();
-  r.sums = matrix(sums);
+  r.sums = Matrix(sums);
   r.start = {start.f32(), bias ? 0 : start.pitch};
   r.epilogue.count = 1;
   r.epilogue.words[0] = {bias ? ops::Epilogue::bias : ops::Epilogue::residual, r.start.data, r.start.pitch};

@@ -144,7 +144,8 @@ size_t largest_group(const Runtime& run, cl_kernel kernel) {
 bool group_fits(const Runtime& run, const BoundLaunch& launch) {
   for (size_t axis = 0; axis < 3; ++axis)
     if (launch.local[axis] > run.found.info.max_items[axis]) return false;
-  return launch.local[0] * launch.local[1] * launch.local[2] <= largest_group(run, launch.kernel.get());
+  const size_t most = std::min(run.found.info.max_group, largest_group(run, launch.kernel.get()));
+  return launch.local[0] * launch.local[1] * launch.local[2] <= most;
 }
 
 void set_sizes(const Runtime& run, const Call& call, bool any_group, BoundLaunch& launch) {

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "backend/opencl/check.h"
+#include "backend/opencl/kernels/tunables.h"
+#include "backend/opencl/limits.h"
 #include "backend/opencl/loader.h"
 #include "base/error.h"
 
@@ -66,11 +69,14 @@ DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device)
   constexpr size_t unknown = std::numeric_limits<size_t>::max();
   info.max_items =
       device_number<std::array<size_t, 3>>(cl, device, CL_DEVICE_MAX_WORK_ITEM_SIZES, {unknown, unknown, unknown});
+  info.max_group = device_number<size_t>(cl, device, CL_DEVICE_MAX_WORK_GROUP_SIZE, unknown);
+  info.images = device_number<cl_bool>(cl, device, CL_DEVICE_IMAGE_SUPPORT) == CL_TRUE;
   const std::string extensions = " " + device_text(cl, device, CL_DEVICE_EXTENSIONS) + " ";
   const auto has = [&](const char* name) { return extensions.find(fmt::format(" {} ", name)) != std::string::npos; };
   info.command_buffer = has("cl_khr_command_buffer");
   info.fp16 = has("cl_khr_fp16");
   info.subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
+  if (const char* limits = std::getenv("SITU_LIMITS")) impose(limits, info);
   return info;
 }
 
@@ -132,6 +138,24 @@ void need_usable(const Api& cl, const FoundDevice& one) {
         one.info.name);
 }
 
+int64_t largest_value(std::string_view key, int64_t most) {
+  int64_t best = 1;
+  for (const kernels::Tunable& t : kernels::tunables())
+    if (t.key == key)
+      for (int64_t value : t.values)
+        if (value <= most) best = std::max(best, value);
+  return best;
+}
+
+// Groups no larger than the device takes, whatever its record says.
+void fit_groups(device::Target& target, size_t max_group) {
+  const auto most = static_cast<int64_t>(std::min<size_t>(max_group, 1 << 20));
+  for (const char* key : {"gemm.WX", "vector.WX", "reduce.WX"})
+    if (kernels::tuned(target, key) > most) target.tuning.set(key, largest_value(key, most));
+  const int64_t left = most / kernels::tuned(target, "gemm.WX");
+  if (kernels::tuned(target, "gemm.WY") > left) target.tuning.set("gemm.WY", largest_value("gemm.WY", left));
+}
+
 double rough_flops(const DeviceInfo& info) {
   const double hz = info.clock_mhz > 0 ? info.clock_mhz * 1e6 : 1e9;
   const double flops_per_cycle =
@@ -184,12 +208,14 @@ device::Target target_of(const DeviceInfo& info, const device::Tuning& overrides
   device::Target target;
   target.backend = "opencl";
   target.name = fmt::format("{} ({})", info.name, info.platform);
+  target.driver = info.driver + " " + info.platform_version;
   target.alignment = std::max<int64_t>(128, info.alignment);
   if (info.memory > 0) target.memory = info.memory;
   target.max_slab = info.max_alloc > 0 ? info.max_alloc : target.memory;
   target.compute_units = info.compute_units;
   target.tuning = device::tuning_for("opencl", info.full_name());
   for (const auto& [key, value] : overrides.values()) target.tuning.set(key, value);
+  fit_groups(target, info.max_group);
   const bool gpu = info.type == DeviceType::gpu;
   const auto rate = [&](std::string_view key, double unit, double otherwise) {
     const int64_t value = target.tuning.get(key, 0);

@@ -22,12 +22,14 @@ struct DeviceInfo {
   int64_t memory = 0, max_alloc = 0;         // bytes
   int64_t alignment = 128;                   // of a buffer's address, bytes
   std::array<size_t, 3> max_items{1, 1, 1};  // work-items in a work-group, along each axis
-  bool command_buffer = false, fp16 = false, subgroups = false;
+  size_t max_group = 1;                      // and together
+  bool command_buffer = false, fp16 = false, subgroups = false, images = false;
 
   std::string full_name() const { return platform + " " + name; }
 };
 
-// All devices of all platforms, in the drivers' order. Fails where no OpenCL library is installed.
+// All devices of all platforms, in the drivers' order, lowered to SITU_LIMITS (limits.h). Fails where no OpenCL library
+// is installed.
 std::vector<DeviceInfo> list_devices();
 
 struct FoundDevice {

@@ -286,9 +286,9 @@ Heads make_heads(const Call& call, size_t operands, bool by_key) {
   for (int64_t n = lanes; n <= kLanes; n += lanes) h.scores.push_back(make_panels(n, true, kRows, call.tuning()));
   h.values = make_panels(h.a.width, false, kRows, call.tuning());
   if (call.in.size() > operands) h.lengths = call.in[operands].i32();
-  h.q = matrix(call.in[0]);
-  h.k = matrix(call.in[1]);
-  h.v = matrix(call.in[2]);
+  h.q = Matrix(call.in[0]);
+  h.k = Matrix(call.in[1]);
+  h.v = Matrix(call.in[2]);
   return h;
 }
 template <typename Run>
@@ -298,8 +298,8 @@ Work work(const Heads& h, int64_t tasks, Run run) {
 
 Work bind_attention(const Call& call) {
   Heads h = make_heads(call, 3, false);
-  h.o = matrix(call.out[0]);
-  h.lse = matrix(call.out[1]);
+  h.o = Matrix(call.out[0]);
+  h.lse = Matrix(call.out[1]);
   return work(h, h.a.batch * h.a.heads * h.row_blocks, &HWY_DYNAMIC_DISPATCH(forward_task));
 }
 
@@ -309,29 +309,29 @@ Work bind_delta(const Call& call) {
   h.a.queries = call.in[0].shape()[1];
   h.a.heads = call.attrs.integer("heads");
   h.a.width = call.in[0].cols() / h.a.heads;
-  h.o = matrix(call.in[0]);
-  h.d_o = matrix(call.in[1]);
-  if (call.in.size() > 2) h.lse = matrix(call.in[2]);  // its gradient
-  h.delta = matrix(call.out[0]);
+  h.o = Matrix(call.in[0]);
+  h.d_o = Matrix(call.in[1]);
+  if (call.in.size() > 2) h.lse = Matrix(call.in[2]);  // its gradient
+  h.delta = Matrix(call.out[0]);
   return work(h, ceil_div(call.in[0].rows(), kRows), &HWY_DYNAMIC_DISPATCH(delta_task));
 }
 
 Heads make_gradient(const Call& call, bool by_key) {
   Heads h = make_heads(call, 6, by_key);
-  h.d_o = matrix(call.in[3]);
-  h.lse = matrix(call.in[4]);
-  h.delta = matrix(call.in[5]);
+  h.d_o = Matrix(call.in[3]);
+  h.lse = Matrix(call.in[4]);
+  h.delta = Matrix(call.in[5]);
   return h;
 }
 Work bind_dq(const Call& call) {
   Heads h = make_gradient(call, false);
-  h.dq = matrix(call.out[0]);
+  h.dq = Matrix(call.out[0]);
   return work(h, h.a.batch * h.a.heads * h.row_blocks, &HWY_DYNAMIC_DISPATCH(dq_task));
 }
 Work bind_dkv(const Call& call) {
   Heads h = make_gradient(call, true);
-  h.dk = matrix(call.out[0]);
-  h.dv = matrix(call.out[1]);
+  h.dk = Matrix(call.out[0]);
+  h.dv = Matrix(call.out[1]);
   return work(h, h.a.batch * h.a.kv_heads * h.row_blocks, &HWY_DYNAMIC_DISPATCH(dkv_task));
 }
 

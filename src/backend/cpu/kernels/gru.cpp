@@ -97,9 +97,9 @@ Work bind_gru(const Call& call) {
   Gru l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
   set_product(l, call, call.out[0], call.in[1], 3 * l.seq.width, call.out[1], call.in[2]);
-  l.zx = matrix(call.in[0]);
-  l.h = matrix(call.out[0]);
-  l.gates = matrix(call.out[1]);
+  l.zx = Matrix(call.in[0]);
+  l.h = Matrix(call.out[0]);
+  l.gates = Matrix(call.out[1]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(gru_task));
 }
 
@@ -108,11 +108,11 @@ Work bind_grad(const Call& call) {
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
   set_product(l, call, call.out[1], call.in[2], l.seq.width, call.out[0], call.in[3]);
-  l.h = matrix(call.in[0]);
-  l.gates = matrix(call.in[1]);
-  if (call.in.size() > 4) l.dgates = matrix(call.in[4]);
-  l.dzx = matrix(call.out[0]);
-  l.dzh = matrix(call.out[1]);
+  l.h = Matrix(call.in[0]);
+  l.gates = Matrix(call.in[1]);
+  if (call.in.size() > 4) l.dgates = Matrix(call.in[4]);
+  l.dzx = Matrix(call.out[0]);
+  l.dzh = Matrix(call.out[1]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 

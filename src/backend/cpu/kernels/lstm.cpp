@@ -95,9 +95,9 @@ Work bind_lstm(const Call& call) {
   Lstm l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
   set_product(l, call, call.out[0], call.in[1], 4 * l.seq.width, call.out[2], call.in[0]);
-  l.h = matrix(call.out[0]);
-  l.c = matrix(call.out[1]);
-  l.gates = matrix(call.out[2]);
+  l.h = Matrix(call.out[0]);
+  l.c = Matrix(call.out[1]);
+  l.gates = Matrix(call.out[2]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(lstm_task));
 }
 
@@ -106,11 +106,11 @@ Work bind_grad(const Call& call) {
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
   set_product(l, call, call.out[0], call.in[2], l.seq.width, call.out[0], call.in[3]);
-  l.c = matrix(call.in[0]);
-  l.gates = matrix(call.in[1]);
-  if (call.in.size() > 4) l.dc = matrix(call.in[4]);
-  if (call.in.size() > 5) l.dgates = matrix(call.in[5]);
-  l.dz = matrix(call.out[0]);
+  l.c = Matrix(call.in[0]);
+  l.gates = Matrix(call.in[1]);
+  if (call.in.size() > 4) l.dc = Matrix(call.in[4]);
+  if (call.in.size() > 5) l.dgates = Matrix(call.in[5]);
+  l.dz = Matrix(call.out[0]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 

@@ -1,0 +1,204 @@
+#include "tune/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/ref/device.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "plan/plan.h"
+#include "step/session.h"
+
+namespace situ::tune {
+namespace {
+
+constexpr double kOracleFlops = 2e7;    // more, and the oracle takes long
+constexpr double kBlockSeconds = 4e-3;  // long against a clock's steps and a launch
+constexpr int kRounds = 5;
+constexpr double kAgreement = 2e-4;  // of results, in units of their root mean square
+
+// One node with its operands and results as states, so that a run moves nothing.
+struct Task {
+  std::string key;
+  int64_t times = 0;
+  double flops = 0;
+  ir::Graph graph;
+  std::vector<std::string> candidates;
+};
+
+ir::Graph alone(const ir::Graph& from, const ir::Node& node) {
+  ir::Graph graph;
+  graph.name = "node";
+  ir::Values inputs;
+  std::vector<Type> types;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const std::string name = fmt::format("i{}", i);
+    graph.declare({name, from.type(node.inputs[i]), {{"role", "slot"}}});
+    inputs.push_back(graph.read(name));
+  }
+  for (ir::Value v : node.outputs) types.push_back(from.type(v));
+  const ir::Values outputs = graph.append(node.op, inputs, types, node.attrs).outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string name = fmt::format("o{}", i);
+    graph.declare({name, types[i], {{"role", "slot"}}});
+    graph.write(name, outputs[i]);
+  }
+  return graph;
+}
+
+std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::Graph>& programs) {
+  std::vector<Task> tasks;
+  for (const ir::Graph& program : programs) {
+    const ir::Graph graph = step::rewritten(program, device);
+    for (const ir::Node& node : graph.nodes) {
+      if (!plan::is_launch(node)) continue;
+      const ops::OpView view = ops::view_of(graph, node);
+      const auto candidates = plan::candidates_for(device, view);
+      if (candidates.size() < 2) continue;
+      const std::string key = device::node_key(view);
+      const auto known = std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.key == key; });
+      if (known != tasks.end()) {
+        ++known->times;
+        continue;
+      }
+      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node), {}};
+      for (const device::Candidate* c : candidates) task.candidates.emplace_back(c->name);
+      tasks.push_back(std::move(task));
+    }
+  }
+  std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
+    return a.flops * static_cast<double>(a.times) > b.flops * static_cast<double>(b.times);
+  });
+  return tasks;
+}
+
+// Numbers between -1 and 1 that look random, the same for every candidate; integers are 0, a valid index anywhere.
+std::vector<float> values_for(const Type& type, uint32_t seed) {
+  std::vector<float> values(static_cast<size_t>(type.count()));
+  if (type.dtype != DType::f32) return values;
+  uint32_t state = seed * 2654435761u + 1;
+  for (float& v : values) {
+    state = state * 1664525u + 1013904223u;
+    v = static_cast<float>(state >> 8) * 0x1p-23f - 1;
+  }
+  return values;
+}
+
+std::unique_ptr<step::Session> start(device::Device& device, const Task& task) {
+  step::SessionOptions options;
+  options.compile.hoist = false;  // packing is part of a step that updates what it packs
+  options.compile.fuse = false;   // the node is rewritten already
+  auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{task.graph}, options);
+  uint32_t seed = 1;
+  for (const ir::State& state : session->states())
+    if (state.name[0] == 'i') session->set(state.name, values_for(state.type, seed++));
+  return session;
+}
+
+void run(step::Session& session, int64_t times) {
+  for (int64_t i = 0; i < times; ++i) session.run(0, session.next_batch());
+  session.device().finish();
+}
+
+std::vector<std::vector<float>> results_of(step::Session& session) {
+  run(session, 1);
+  std::vector<std::vector<float>> results;
+  for (const ir::State& state : session.states())
+    if (state.name[0] == 'o') results.push_back(session.get(state.name));
+  return results;
+}
+
+bool agree(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0, worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    squares += static_cast<double>(b[i]) * b[i];
+    const double difference = std::fabs(static_cast<double>(a[i]) - b[i]);
+    if (!(difference <= worst)) worst = difference;  // a NaN stays
+  }
+  return worst <= kAgreement * std::sqrt(squares / static_cast<double>(std::max<size_t>(1, a.size()))) + 1e-30;
+}
+bool agree(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!agree(a[i], b[i])) return false;
+  return true;
+}
+
+double block_seconds(step::Session& session, int64_t runs) {
+  const double begin = now();
+  run(session, runs);
+  return (now() - begin) / static_cast<double>(runs);
+}
+
+class Bench {
+ public:
+  Bench(device::Device& device, const Task& task) : task_(task) {
+    for (const std::string& name : task.candidates) {
+      device.choices[task.key] = name;
+      sessions_.push_back(start(device, task));
+    }
+  }
+
+  NodeResult measure() {
+    NodeResult result{task_.key, task_.times, {}};
+    for (const std::string& name : task_.candidates) result.candidates.push_back({name, INFINITY, false});
+    find_wrong(result);
+    std::vector<int64_t> runs;
+    for (const auto& session : sessions_) {
+      const double once = std::max(1e-7, block_seconds(*session, 1));
+      runs.push_back(std::clamp<int64_t>(static_cast<int64_t>(kBlockSeconds / once), 1, 1000));
+    }
+    for (int round = 0; round < kRounds; ++round)
+      for (size_t i = 0; i < sessions_.size(); ++i) {
+        double& best = result.candidates[i].seconds;
+        best = std::min(best, block_seconds(*sessions_[i], runs[i]));
+      }
+    return result;
+  }
+
+ private:
+  void find_wrong(NodeResult& result) {
+    std::vector<std::vector<float>> expected;
+    if (task_.flops <= kOracleFlops) {
+      const auto oracle = ref::make_device();
+      expected = results_of(*start(*oracle, task_));
+    } else {
+      expected = results_of(*sessions_.front());
+    }
+    for (size_t i = 0; i < sessions_.size(); ++i)
+      result.candidates[i].wrong = !agree(results_of(*sessions_[i]), expected);
+  }
+
+  const Task& task_;
+  std::vector<std::unique_ptr<step::Session>> sessions_;
+};
+
+}  // namespace
+
+const Measurement& NodeResult::best() const {
+  const Measurement* best = &candidates.front();
+  for (const Measurement& m : candidates)
+    if (!m.wrong && (best->wrong || m.seconds < best->seconds)) best = &m;
+  return *best;
+}
+
+std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph>& programs, const Options& options) {
+  const device::Choices before = device.choices;
+  device.choices.clear();  // the estimates' choice comes first, whatever was measured earlier
+  const std::vector<Task> tasks = tasks_of(device, programs);
+  const double begin = now();
+  std::vector<NodeResult> results;
+  try {
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (i > 0 && now() - begin > options.seconds) break;
+      if (options.progress) options.progress({i, tasks.size(), tasks[i].key});
+      results.push_back(Bench(device, tasks[i]).measure());
+    }
+  } catch (...) {
+    device.choices = before;
+    throw;
+  }
+  device.choices = before;
+  return results;
+}
+
+}  // namespace situ::tune

@@ -27,10 +27,14 @@ void lower_as_is(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
   if (!pairs.empty()) rebuild.to.nodes.back().attrs.set("may_alias", pairs);
 }
 
+bool rearranges(const ir::Node& node) {
+  return node.op.starts_with("pack") || node.op == "pad" || node.op == "transpose";
+}
+
 // The op's arithmetic is booked on the launch that does it: the first that does not merely rearrange operands.
 void book_flops(ir::Graph& graph, size_t first, double flops) {
   for (size_t n = first; n < graph.nodes.size(); ++n)
-    if (is_launch(graph.nodes[n]) && !graph.nodes[n].op.starts_with("pack") && graph.nodes[n].op != "pad") {
+    if (is_launch(graph.nodes[n]) && !rearranges(graph.nodes[n])) {
       graph.nodes[n].attrs.set("flops", flops);
       return;
     }

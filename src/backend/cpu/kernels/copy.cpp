@@ -66,7 +66,19 @@ struct Squares {
   int64_t row_blocks = 0;
 };
 
+// A whole square goes through a copy of its own: the lines of x may all fall into the same few places of the cache, so
+// each is read once, and each line of y is written once.
+void copy_whole_square(const Squares& s, const int32_t* x, int32_t* y) {
+  int32_t square[kSquare * kSquare], line[kSquare];
+  for (int64_t c = 0; c < kSquare; ++c) std::memcpy(square + c * kSquare, x + c * s.x_col, sizeof line);
+  for (int64_t r = 0; r < kSquare; ++r) {
+    for (int64_t c = 0; c < kSquare; ++c) line[c] = square[c * kSquare + r];
+    std::memcpy(y + r * s.y_row, line, sizeof line);
+  }
+}
+
 void copy_square(const Squares& s, const int32_t* x, int32_t* y, int64_t rows, int64_t cols) {
+  if (rows == kSquare && cols == kSquare) return copy_whole_square(s, x, y);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) y[r * s.y_row + c] = x[r + c * s.x_col];
 }

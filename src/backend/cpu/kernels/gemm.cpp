@@ -143,45 +143,60 @@ int64_t splits_of(const ops::OpView& view, const device::Target& target) {
 }
 
 // Rates that only rank candidates against each other; the number of threads has no say.
-constexpr double kFlops = 40e9, kPackedPerSecond = 2e9, kLaunch = 2e-6;
+constexpr double kFlops = 40e9, kPackedPerSecond = 2e9, kTurnedPerSecond = 1e9, kLaunch = 2e-6;
+constexpr double kAcross =
+    0.65;  // of the rate, where a tile walks down columns of a: few elements of each line at a time
 double flops_of(const Sizes& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
 bool accepts_in_place(const ops::OpView& view, const device::Target&) { return !view.attrs.flag("tb"); }
 double seconds_in_place(const ops::OpView& view, const device::Target&) {
-  return flops_of(sizes_of(view)) / (0.85 * kFlops) + kLaunch;
+  return flops_of(sizes_of(view)) / ((view.attrs.flag("ta") ? kAcross : 1) * 0.85 * kFlops) + kLaunch;
 }
 double seconds_packed(const ops::OpView& view, const device::Target&) {
   const Sizes s = sizes_of(view);
-  return flops_of(s) / kFlops + static_cast<double>(s.k * s.n) / kPackedPerSecond + 2 * kLaunch;
+  const double rate = view.attrs.flag("ta") ? kAcross * kFlops : kFlops;
+  return flops_of(s) / rate + static_cast<double>(s.k * s.n) / kPackedPerSecond + 2 * kLaunch;
+}
+bool accepts_turned(const ops::OpView& view, const device::Target&) { return view.attrs.flag("ta"); }
+double seconds_turned(const ops::OpView& view, const device::Target&) {
+  const Sizes s = sizes_of(view);
+  return flops_of(s) / kFlops + static_cast<double>(s.k * s.n) / kPackedPerSecond +
+         static_cast<double>(s.m * s.k) / kTurnedPerSecond + 3 * kLaunch;
 }
 
 // The product with b in place or packed; the parts of K, if any, are added by a second launch with the epilogue.
-void expand_product(device::Expansion& e, std::string_view kernel, ir::Value b) {
+void expand_product(device::Expansion& e, std::string_view kernel, ir::Value a, ir::Value b, bool ta) {
   const int64_t splits = splits_of(e.view(), e.target());
-  const ir::Attrs product{{"ta", e.attrs().integer("ta", 0)}};
+  const ir::Attrs product{{"ta", int64_t{ta}}};
   ir::Attrs with_epilogue = product;
   if (e.attrs().has("epilogue")) with_epilogue.set("epilogue", e.attrs().text("epilogue"));
   ir::Values extra(e.inputs().begin() + 2, e.inputs().end());
   if (splits == 1) {
-    ir::Values inputs{e.in(0), b};
+    ir::Values inputs{a, b};
     inputs.insert(inputs.end(), extra.begin(), extra.end());
     return e.result(0, e.launch(kernel, inputs, e.out_type(0), with_epilogue));
   }
   const Sizes s = sizes_of(e.view());
-  ir::Values inputs{e.launch(kernel, {e.in(0), b}, f32({splits, s.m, s.n}), product)};
+  ir::Values inputs{e.launch(kernel, {a, b}, f32({splits, s.m, s.n}), product)};
   inputs.insert(inputs.end(), extra.begin(), extra.end());
   with_epilogue.erase("ta");
   e.result(0, e.launch("sum_splits", inputs, e.out_type(0), with_epilogue));
 }
-void expand_in_place(device::Expansion& e) { expand_product(e, "matmul", e.in(1)); }
-void expand_packed(device::Expansion& e) {
+void expand_in_place(device::Expansion& e) { expand_product(e, "matmul", e.in(0), e.in(1), e.attrs().flag("ta")); }
+ir::Value packed(device::Expansion& e) {
   const Sizes s = sizes_of(e.view());
   const int64_t tn = panel_width(e.target().tuning);
-  const ir::Value panels =
-      e.launch("pack_b", {e.in(1)}, f32({ceil_div(s.n, tn), s.k, tn}), {{"tb", e.attrs().integer("tb", 0)}});
-  expand_product(e, "matmul_packed", panels);
+  return e.launch("pack_b", {e.in(1)}, f32({ceil_div(s.n, tn), s.k, tn}), {{"tb", e.attrs().integer("tb", 0)}});
+}
+void expand_packed(device::Expansion& e) {
+  expand_product(e, "matmul_packed", e.in(0), packed(e), e.attrs().flag("ta"));
+}
+void expand_turned(device::Expansion& e) {
+  const Sizes s = sizes_of(e.view());
+  const ir::Value a = e.launch("transpose", {e.in(0)}, f32({s.m, s.k}), {{"perm", ir::Ints{1, 0}}});
+  expand_product(e, "matmul_packed", a, packed(e), false);
 }
 
 }  // namespace
@@ -195,7 +210,12 @@ KernelList gemm() {
        .accepts = accepts_in_place,
        .seconds = seconds_in_place,
        .expand = expand_in_place},
-      {.op = "matmul", .name = "packed", .seconds = seconds_packed, .expand = expand_packed}};
+      {.op = "matmul", .name = "packed", .seconds = seconds_packed, .expand = expand_packed},
+      {.op = "matmul",
+       .name = "turned",
+       .accepts = accepts_turned,
+       .seconds = seconds_turned,
+       .expand = expand_turned}};
   return {kernels, candidates};
 }
 }  // namespace kernels

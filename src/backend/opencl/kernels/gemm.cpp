@@ -1,7 +1,9 @@
 // gemm.cpp -- matmul by the register-tiled product of gemm.cl.
 //
-// Four ways: B in panels or in place, K whole or split over the grid. In place needs rows of B at least a vector long
-// and not transposed; a split pays where the result is small and K long, as in weight gradients.
+// B in panels or in place, K whole or split over the grid. In place needs rows of B at least a vector long and not
+// transposed; a split pays where the result is small and K long, as in weight gradients. A transposed A is read as it
+// lies, or turned by a launch of its own, which pays where a cache line holds more of a column's neighbours than a tile
+// uses.
 #include "backend/opencl/kernels/tile.h"
 
 namespace situ::opencl::kernels {
@@ -33,22 +35,26 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
 Product product_of(const ops::OpView& v) {
   return kernels::product_of(v.in(0), v.in(1), v.attrs.flag("ta"), v.attrs.flag("tb"));
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool turned>
 bool accepts(const ops::OpView& v, const Target& target) {
-  return product_accepts(target, product_of(v), {packed, split});
+  return product_accepts(target, product_of(v), {packed, split, turned});
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool turned>
 double seconds(const ops::OpView& v, const Target& target) {
-  return product_seconds(target, product_of(v), {packed, split});
+  const Product p = product_of(v);
+  const double seconds = product_seconds(target, p, {packed, split, turned});
+  if (turned) return seconds + 8 * static_cast<double>(p.m * p.k) / kNominalBytes + kNominalLaunch;
+  return p.ta ? seconds * static_cast<double>(tuned(target, "gemm.TA")) / 100 : seconds;
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool turned>
 void expand(Expansion& e) {
   const Product p = product_of(e.view());
-  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split}, e.out_type(0)));
+  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split, turned}, e.out_type(0)));
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool turned = false>
 constexpr device::Candidate candidate(std::string_view name) {
-  return {"matmul", name, accepts<packed, split>, seconds<packed, split>, expand<packed, split>};
+  return {"matmul", name, accepts<packed, split, turned>, seconds<packed, split, turned>,
+          expand<packed, split, turned>};
 }
 
 }  // namespace
@@ -56,8 +62,9 @@ constexpr device::Candidate candidate(std::string_view name) {
 KernelList gemm() {
   static constexpr Kernel kernels[] = {{"gemm", bind_gemm}};
   static constexpr device::Candidate candidates[] = {
-      candidate<true, false>("packed"), candidate<false, false>("in_place"), candidate<true, true>("packed_split"),
-      candidate<false, true>("in_place_split")};
+      candidate<true, false>("packed"),       candidate<false, false>("in_place"),
+      candidate<true, true>("packed_split"),  candidate<false, true>("in_place_split"),
+      candidate<true, false, true>("turned"), candidate<true, true, true>("turned_split")};
   return {kernels, candidates};
 }
 

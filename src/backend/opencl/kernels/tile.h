@@ -110,10 +110,12 @@ inline int64_t splits_for(const Target& target, const Product& p) {
 
 struct Way {
   bool packed = false, split = false;
+  bool turned = false;  // a is transposed first, so that a tile walks along its rows
 };
 
 inline bool product_accepts(const Target& target, const Product& p, Way way) {
   if (!way.packed && (p.tb || p.n < tuned(target, "gemm.VW"))) return false;
+  if (way.turned && !p.ta) return false;
   return !way.split || splits_for(target, p) > 1;
 }
 
@@ -134,7 +136,9 @@ inline ir::Value expand_product(Expansion& e, ir::Value a, ir::Value b, const ir
   const int64_t nv = vectors_for(target, p.n), splits = way.split ? splits_for(target, p) : 1;
   const std::string epilogue = e.attrs().text("epilogue", "");
   if (way.packed) b = p.tb ? pack_cols(e, b, 1, 1, nv) : pack_rows(e, b, 1, nv);
-  ir::Attrs attrs{{"nv", nv}, {"packed", int64_t{way.packed}}, {"ta", int64_t{p.ta}}, {"splits", splits}};
+  if (way.turned) a = e.launch("transpose", {a}, f32({p.m, p.k}), {{"perm", ir::Ints{1, 0}}});
+  const bool ta = p.ta && !way.turned;
+  ir::Attrs attrs{{"nv", nv}, {"packed", int64_t{way.packed}}, {"ta", int64_t{ta}}, {"splits", splits}};
   ir::Values inputs{a, b};
   if (splits > 1) {
     const ir::Value part = e.launch("gemm", inputs, f32({splits, p.m, p.n}), attrs);

@@ -34,6 +34,7 @@ inline const std::vector<Tunable>& tunables() {
       {"gemm.ITEMS", 64, {1, 16, 64, 256, 1024, 4096}, "work-items that keep the device busy: fewer split K"},
       {"gemm.SPLIT", 256, {16, 64, 256, 1024}, "the shortest K worth a split"},
       {"gemm.WORK", 0, {0, 1024, 4096, 16384, 65536}, "multiply-adds a work-item does at least, if enough remain"},
+      {"gemm.TA", 100, {100, 150, 200}, "what a transposed left operand costs, per cent of a plain one"},
       {"dw.TM", 4, {1, 2, 3, 4, 5, 6, 8}, "rows of the weight gradient's tile"},
       {"dw.NV", 2, {1, 2, 3, 4}, "vectors in a row of the weight gradient's tile"},
       {"dw.SLAB", 256, {1, 64, 256, 512, 1024}, "KiB of x and dy that a split of the weight gradient walks"},

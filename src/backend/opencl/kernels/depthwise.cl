@@ -4,70 +4,71 @@
 //   depthwise_dx  dx[n, iy, ix, c] = epilogue(sum_{r,s} dy[n, (iy + pt - r*dh) / sh, (ix + pl - s*dw) / sw, c] * w[r, s, c])
 //   depthwise_dw  part[split, r, s, c] = sum over the split's lines of x[under the tap, c] * dy[n, oy, ox, c]
 //
-// A work-item owns a vector of VW channels and TM pixels (depthwise_dw: TM taps of one r). VW <= C: the last vector
-// starts early (common.clh). Taps outside the image read zeros. With stride 1 the data gradient is `depthwise` with
-// `flip` set; with a larger one, pixels of one phase (conv.cl) share their taps, and axis 2 of the grid counts phases.
+// A work-item owns TM pixels (depthwise_dw: TM taps of one r) and walks `chunk` vectors of VW channels of them: where they
+// lie is worked out once. VW <= C: the last vector starts early (common.clh). Taps outside the image read zeros. With
+// stride 1 the data gradient is `depthwise` with `flip` set; with a larger one, pixels of one phase (conv.cl) share their
+// taps, and axis 2 of the grid counts phases.
 #define NV 1
 #include "tile.clh"
 #include "window.clh"
 
-// acc[i] += x under tap (dy, dx) of pixel i * w, where the pixel lies inside.
-static inline void tap(fv acc[TM][NV], __global const float* x, __global const float* zeros, int pitch,
-                       const int pixel0[TM], const int py[TM], const int px[TM], int dy, int dx, Window g, fv w) {
-#pragma unroll
-  for (int i = 0; i < TM; ++i) {
-    const int iy = py[i] + dy, ix = px[i] + dx;
-    const int inside = ((uint)iy < (uint)g.h) & ((uint)ix < (uint)g.w);
-    __global const float* p = inside ? x + (pixel0[i] + iy * g.w + ix) * pitch : zeros;
-    acc[i][0] = MAC(LOAD(p), w, acc[i][0]);
-  }
+// Bit k: position at + k * step lies within 0 .. extent - 1.
+static inline uint bits_inside(int at, int step, int taps, int extent) {
+  uint bits = 0;
+  for (int k = 0; k < taps; ++k) bits |= (uint)((uint)(at + k * step) < (uint)extent) << k;
+  return bits;
 }
 
 __kernel GROUP void depthwise(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
-                              WINDOW_PARAMS, int pixels, int flip) {
+                              WINDOW_PARAMS, int pixels, int flip, int chunk) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int c0 = (int)get_global_id(0) * VW, m0 = (int)get_global_id(1) * TM;
-  if (c0 >= g.c || m0 >= pixels) return;
-  const int c = min(c0, g.c - VW), at[NV] = {c - c0};
-  int pixel0[TM], py[TM], px[TM], row[TM];
+  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), m0 = (int)get_global_id(1) * TM;
+  if (v0 >= v1 || m0 >= pixels) return;
+  int row[TM], from[TM];  // the pixel written; the element under the first tap, which may lie outside
+  uint rows[TM], columns[TM];
   int inside = 1;
   Pixel q = pixel_at(m0, g.oh, g.ow);
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
+    const int py = q.y * g.sh - g.pt, px = q.x * g.sw - g.pl;
     row[i] = m0 + i < pixels ? m0 + i : -1;
-    pixel0[i] = q.n * g.h * g.w;
-    py[i] = q.y * g.sh - g.pt;
-    px[i] = q.x * g.sw - g.pl;
+    from[i] = ((q.n * g.h + py) * g.w + px) * x_pitch;
+    rows[i] = bits_inside(py, g.dh, g.r, g.h);
+    columns[i] = bits_inside(px, g.dw, g.s, g.w);
+    inside &= py >= 0 && py + (g.r - 1) * g.dh < g.h && px >= 0 && px + (g.s - 1) * g.dw < g.w;
     if (m0 + i + 1 < pixels) q = next_pixel(q, g.oh, g.ow);
-    inside &= py[i] >= 0 && py[i] + (g.r - 1) * g.dh < g.h && px[i] >= 0 && px[i] + (g.s - 1) * g.dw < g.w;
   }
-  fv acc[TM][NV];
-  tile_clear(acc);
-  __global const float *p[TM], *x_start = START(x) + c;
+  for (int v = v0; v < v1; ++v) {
+    const int c0 = v * VW, c = min(c0, g.c - VW), at[NV] = {c - c0};
+    __global const float *x_start = START(x) + c, *w_start = START(w) + c;
+    fv acc[TM][NV];
+    tile_clear(acc);
+    for (int r = 0; r < g.r; ++r) {
+      for (int s = 0; s < g.s; ++s) {
+        const int t = r * g.s + s, step = (r * g.dh * g.w + s * g.dw) * x_pitch;
+        const fv wv = LOAD(w_start + (flip ? g.r * g.s - 1 - t : t) * w_pitch);
+        if (inside)
 #pragma unroll
-  for (int i = 0; i < TM; ++i) p[i] = x_start + (inside ? pixel0[i] + py[i] * g.w + px[i] : 0) * x_pitch;
-  for (int r = 0; r < g.r; ++r) {
-    for (int s = 0; s < g.s; ++s) {
-      const int t = r * g.s + s, step = (r * g.dh * g.w + s * g.dw) * x_pitch;
-      const fv wv = LOAD(START(w) + (flip ? g.r * g.s - 1 - t : t) * w_pitch + c);
-      if (inside)
+          for (int i = 0; i < TM; ++i) acc[i][0] = MAC(LOAD(x_start + from[i] + step), wv, acc[i][0]);
+        else
 #pragma unroll
-        for (int i = 0; i < TM; ++i) acc[i][0] = MAC(LOAD(p[i] + step), wv, acc[i][0]);
-      else
-        tap(acc, x_start, x_slab, x_pitch, pixel0, py, px, r * g.dh, s * g.dw, g, wv);
+          for (int i = 0; i < TM; ++i) {
+            const int there = (rows[i] >> r) & (columns[i] >> s) & 1;
+            acc[i][0] = MAC(LOAD(there ? x_start + from[i] + step : x_slab), wv, acc[i][0]);
+          }
+      }
     }
+    tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
   }
-  tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
 }
 
 __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
-                                 WINDOW_PARAMS, int pixels) {
+                                 WINDOW_PARAMS, int pixels, int chunk) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int c0 = (int)get_global_id(0) * VW, m0 = (int)get_global_id(1) * TM;
-  if (c0 >= g.c || m0 >= pixels) return;
-  const int c = min(c0, g.c - VW), at[NV] = {c - c0};
+  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), m0 = (int)get_global_id(1) * TM;
+  if (v0 >= v1 || m0 >= pixels) return;
   const int phase_y = (int)get_global_id(2) / g.sw, phase_x = (int)get_global_id(2) % g.sw;
   const int qh = (g.oh + g.sh - 1) / g.sh, qw = (g.ow + g.sw - 1) / g.sw;  // a phase's pixels; `pixels`: of all images
   int pixel0[TM], qy[TM], qx[TM], row[TM];
@@ -81,17 +82,27 @@ __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w),
     qx[i] = q.x;
     if (m0 + i + 1 < pixels) q = next_pixel(q, qh, qw);
   }
-  fv acc[TM][NV];
-  tile_clear(acc);
-  for (int r = 0; r < g.r; ++r) {
-    for (int s = 0; s < g.s; ++s) {
-      const int dy = phase_y + g.pt - r * g.dh, dx = phase_x + g.pl - s * g.dw;
-      if (dy % g.sh != 0 || dx % g.sw != 0) continue;
-      const fv wv = LOAD(START(w) + (r * g.s + s) * w_pitch + c);
-      tap(acc, START(x) + c, x_slab, x_pitch, pixel0, qy, qx, dy / g.sh, dx / g.sw, g, wv);
+  for (int v = v0; v < v1; ++v) {
+    const int c0 = v * VW, c = min(c0, g.c - VW), at[NV] = {c - c0};
+    fv acc[TM][NV];
+    tile_clear(acc);
+    for (int r = 0; r < g.r; ++r) {
+      const int dy = phase_y + g.pt - r * g.dh;
+      if (dy % g.sh != 0) continue;
+      for (int s = 0; s < g.s; ++s) {
+        const int dx = phase_x + g.pl - s * g.dw;
+        if (dx % g.sw != 0) continue;
+        const fv wv = LOAD(START(w) + (r * g.s + s) * w_pitch + c);
+#pragma unroll
+        for (int i = 0; i < TM; ++i) {
+          const int iy = qy[i] + dy / g.sh, ix = qx[i] + dx / g.sw;
+          const int there = ((uint)iy < (uint)g.h) & ((uint)ix < (uint)g.w);
+          acc[i][0] = MAC(LOAD(there ? START(x) + c + (pixel0[i] + iy * g.w + ix) * x_pitch : x_slab), wv, acc[i][0]);
+        }
+      }
     }
+    tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
   }
-  tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
 }
 
 __kernel GROUP void depthwise_dw(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,

@@ -4,7 +4,8 @@
 namespace situ::opencl::kernels {
 namespace {
 
-constexpr int64_t kMostTaps = 8;  // of a row that one work-item of the weight gradient sums side by side
+constexpr int64_t kMostTaps = 8;      // of a row that one work-item of the weight gradient sums side by side
+constexpr int64_t kLongestAxis = 32;  // taps along an axis: a bit for each
 
 Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t tm) {
   Call call = make_call("depthwise.cl", kernel);
@@ -28,8 +29,9 @@ int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
 Call bind_forward(const LaunchSpec& launch, const Target& target) {
   const int64_t tm = tuned(target, "depthwise.TM"), pixels = launch.out[0].rows();
   Call call = depthwise_call(launch, target, "depthwise", tm);
-  add_ints(call, {pixels, launch.node.attrs.integer("flip")});
-  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), 1, tuned(target, "gemm.WX"),
+  const int64_t chunk = tuned(target, "depthwise.CHUNK");
+  add_ints(call, {pixels, launch.node.attrs.integer("flip"), chunk});
+  return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm), 1, tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));
 }
 
@@ -38,9 +40,10 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) {
   const int64_t tm = tuned(target, "depthwise.TM");
   const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[kOh], w[kSh]) * ceil_div(w[kOw], w[kSw]);
   Call call = depthwise_call(launch, target, "depthwise_dx", tm);
-  add_ints(call, {pixels});
-  return set_grid(call, vectors_of(launch, target), ceil_div(pixels, tm), w[kSh] * w[kSw], tuned(target, "gemm.WX"),
-                  tuned(target, "gemm.WY"));
+  const int64_t chunk = tuned(target, "depthwise.CHUNK");
+  add_ints(call, {pixels, chunk});
+  return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm), w[kSh] * w[kSw],
+                  tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
 Call bind_dw(const LaunchSpec& launch, const Target& target) {
@@ -54,18 +57,18 @@ Call bind_dw(const LaunchSpec& launch, const Target& target) {
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
-bool is_depthwise(const ir::Attrs& attrs, int64_t c, int64_t o) {
+bool is_depthwise(const ir::Attrs& attrs, int64_t c, int64_t o, const Shape& w) {
   const int64_t groups = attrs.integer("groups", 1);
-  return groups > 1 && c == groups && o == groups;
+  return groups > 1 && c == groups && o == groups && w[0] <= kLongestAxis && w[1] <= kLongestAxis;
 }
 bool forward_accepts(const ops::OpView& v, const Target&) {
-  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3], v.in(1).shape);
 }
 bool dx_accepts(const ops::OpView& v, const Target&) {
-  return v.in(1).shape[2] == 1 && is_depthwise(v.attrs, v.attrs.integer("groups", 1), v.in(0).shape[3]);
+  return v.in(1).shape[2] == 1 && is_depthwise(v.attrs, v.attrs.integer("groups", 1), v.in(0).shape[3], v.in(1).shape);
 }
 bool dw_accepts(const ops::OpView& v, const Target&) {
-  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3], v.out(0).shape);
 }
 double seconds(const ops::OpView& v, const Target&) {
   return ops::cost_of(v).flops / kNominalFlops * 5 + kNominalLaunch;

@@ -39,6 +39,7 @@ inline const std::vector<Tunable>& tunables() {
       {"dw.NV", 2, {1, 2, 3, 4}, "vectors in a row of the weight gradient's tile"},
       {"dw.SLAB", 256, {1, 64, 256, 512, 1024}, "KiB of x and dy that a split of the weight gradient walks"},
       {"depthwise.TM", 4, {1, 2, 4, 6, 8}, "pixels of a work-item of a depthwise convolution"},
+      {"depthwise.CHUNK", 1, {1, 2, 8, 32}, "channel vectors that it walks"},
       {"recurrent.TM", 2, {1, 2, 3, 4, 6}, "sequences of a tile of a recurrent layer"},
       {"recurrent.NV", 1, {1, 2, 4}, "channel vectors that a work-item of its gradient takes together"},
       {"recurrent.TILES", 1, {1, 2, 4, 8, 16}, "tiles of a group, if enough groups remain"},

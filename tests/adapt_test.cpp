@@ -280,15 +280,15 @@ TEST(ClassWeights, ScaleWhatASampleTeaches) {
   s.model = "mlp:16-3";
   s.batch = 32;
   s.epochs = 1;
-  s.class_weights = {2, 0, 1};
+  s.class_weights = {3, 0, 1};  // the weights of all samples do not add up to their number
   Trainer weighted(*test::device_under_test("cpu"), data, s);
   weighted.fit({});
-  data::DatasetPair repeated = data;  // class 0 twice, class 1 never
+  data::DatasetPair repeated = data;  // class 0 three times, class 1 never
   data::Dataset& d = repeated.train;
   d.images.clear();
   d.labels.clear();
   for (size_t i = 0; i < data.train.labels.size(); ++i)
-    for (int n = 0; n < (data.train.labels[i] == 0 ? 2 : data.train.labels[i] == 1 ? 0 : 1); ++n) {
+    for (int n = 0; n < (data.train.labels[i] == 0 ? 3 : data.train.labels[i] == 1 ? 0 : 1); ++n) {
       d.labels.push_back(data.train.labels[i]);
       d.images.insert(d.images.end(), data.train.images.begin() + static_cast<long>(i) * 16,
                       data.train.images.begin() + static_cast<long>(i + 1) * 16);

@@ -16,11 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Ten chains hide the latency of two FMA units. Returns the flops done.
+// Ten chains hide the latency of two FMA units. They begin with different values that the compiler cannot know: it
+// would compute equal chains once. Returns the flops done.
 double fma_chains(int64_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
-  auto c0 = b, c1 = b, c2 = b, c3 = b, c4 = b, c5 = b, c6 = b, c7 = b, c8 = b, c9 = b;
+  volatile float start = 0.5f;
+  auto c0 = hn::Set(d, start), c1 = hn::Set(d, start), c2 = hn::Set(d, start), c3 = hn::Set(d, start),
+       c4 = hn::Set(d, start), c5 = hn::Set(d, start), c6 = hn::Set(d, start), c7 = hn::Set(d, start),
+       c8 = hn::Set(d, start), c9 = hn::Set(d, start);
   for (int64_t i = 0; i < rounds; ++i) {
     c0 = hn::MulAdd(c0, a, b);
     c1 = hn::MulAdd(c1, a, b);

@@ -34,7 +34,7 @@ void add_eval(CLI::App& app) {
     print_notes(*device);
     if (!test.targets.empty())
       return fmt::print("test loss {:.4f}  error {:.4g} mean absolute, {:.4g} root mean square over {} samples  {}\n",
-                        score.loss, score.accuracy, score.root_mean_square, score.count, device->target().name);
+                        score.loss, score.mean_absolute, score.root_mean_square, score.count, device->target().name);
     fmt::print("test loss {:.4f}  test accuracy {:.2f}% over {} samples  {}\n", score.loss, 100 * score.accuracy,
                score.count, device->target().name);
     if (!o->details) return;

@@ -51,16 +51,18 @@ class Line {
     std::string text =
         p.caching ? fmt::format("features of the frozen part: batch {}/{}", p.step, p.steps)
                   : fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  {}  {:.0f} {}/s  ETA {}  peak {} MiB  {}",
-                                p.epoch, p.epochs, p.step, p.steps, p.loss, quality(p.accuracy), p.images_per_second,
-                                unit_, clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
-    if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test {}", p.test_loss, quality(p.test_accuracy));
+                                p.epoch, p.epochs, p.step, p.steps, p.loss, quality(p), p.images_per_second, unit_,
+                                clock_text(p.seconds_left), p.peak_bytes >> 20, device_);
+    if (p.epoch_done) text += fmt::format("\n  test loss {:.4f}  test {}", p.test.loss, quality(p.test));
     fmt::print("{}{}{}", live_ ? "\r\x1b[K" : "", text, live_ && !p.epoch_done ? "" : "\n");
     std::fflush(stdout);
   }
 
  private:
-  std::string quality(double value) const {
-    return numbers_ ? fmt::format("mean error {:.4g}", value) : fmt::format("acc {:.2f}%", 100 * value);
+  template <typename T>  // Progress or Score
+  std::string quality(const T& of) const {
+    return numbers_ ? fmt::format("mean error {:.4g}", of.mean_absolute)
+                    : fmt::format("acc {:.2f}%", 100 * of.accuracy);
   }
   std::string device_, unit_;
   bool numbers_, live_;
@@ -134,12 +136,12 @@ void run(Options& o) {
   o.settings.loss.kind = !o.loss.empty()              ? model::parse_loss(o.loss)
                          : data.train.targets.empty() ? model::Loss::cross_entropy
                                                       : model::Loss::mse;
-  o.settings.class_weights = parse_weights(o.class_weights, data.train);
   if (!o.from.empty()) {
     const train::WeightsInfo info = train::load_info(o.from);
     data.train.classes = std::max(data.train.classes, info.classes + static_cast<int>(o.new_classes.size()));
     o.settings.normalisation = info.normalisation;
   }
+  o.settings.class_weights = parse_weights(o.class_weights, data.train);  // with the classes that --from brings
   o.settings.schedule.warmup = static_cast<int64_t>(
       o.warmup_epochs * static_cast<double>(ceil_div(data.train.count, o.settings.batch * o.settings.micro_batches)));
   const auto device = o.device.open();
@@ -169,7 +171,7 @@ void run(Options& o) {
   write_file_atomic(o.out + "/ledger.json", prof::to_json(measured) + "\n");
   if (!data.test.targets.empty())
     fmt::print("test error {:.4g} mean absolute, {:.4g} root mean square, over {} samples; weights in {}\n",
-               score.accuracy, score.root_mean_square, score.count, weights);
+               score.mean_absolute, score.root_mean_square, score.count, weights);
   else if (data.test.text.empty())
     fmt::print("test accuracy {:.2f}% over {} samples; weights in {}\n", 100 * score.accuracy, score.count, weights);
   else

@@ -63,6 +63,7 @@ void run(const Options& o) {
   double saved = 0;
   int64_t changed = 0;
   for (const tune::NodeResult& r : results) {
+    if (r.best().wrong) continue;  // none gave the right result
     database.store(identity, r.node, r.best().candidate, r.best().seconds);
     saved += r.saved();
     changed += &r.best() != &r.candidates.front();

@@ -105,6 +105,9 @@ TEST(Command, TrainsThePartBehindCachedFeatures) {
       situ(kTiny + "--train last --cache-features --ema 0.5 --class-weights balanced --out " + folder("cached"));
   EXPECT_EQ(trained.code, 0) << trained.text;
   EXPECT_NE(trained.text.find("over 160 samples"), std::string::npos) << trained.text;
+  const Result grown = situ("train mlp:64-16-5 --data synthetic:8x8x1:4:640 --epochs 1 --from " + folder("cached") +
+                            "/model.safetensors --add-class fifth --class-weights balanced --out " + folder("grown"));
+  EXPECT_EQ(grown.code, 0) << grown.text;
   EXPECT_NE(situ(kTiny + "--cache-features").text.find("no frozen part"), std::string::npos);
   EXPECT_NE(situ(kTiny + "--class-weights 1,x").text.find("no class weight"), std::string::npos);
   EXPECT_NE(situ(kTiny + "--loss mse").text.find("choose cross-entropy"), std::string::npos);

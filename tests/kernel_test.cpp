@@ -1,6 +1,8 @@
 // kernel_test.cpp -- every op on every device against the oracle, over its examples. A new op needs no test of its own.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "harness.h"
 #include "ir/text.h"
 #include "step/run.h"
@@ -53,6 +55,31 @@ TEST(StrangeIds, AreNotFollowedOutOfASlice) {
     const auto y =
         step::run_once(*device, graph, {{"t", std::vector<double>(24, 5)}, {"i", {0, 1, 2, 3, 4, 5, 6, 7}}}).at("y");
     for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], i < 12 ? 5 : 0) << name << " " << i;
+  }
+}
+
+// A sum of very many terms of one sign, as in the gradient that comes back from a large vocabulary: its error is that
+// of a few roundings, not one that grows with each term.
+TEST(LongSums, AreExactToAFewRoundings) {
+  constexpr int64_t m = 32, n = 70, k = 40000;  // enough results that no candidate splits K for the sake of parallelism
+  const ir::Graph graph = ir::parse(
+      fmt::format("program p\n%0 = input {{name=\"a\"}} : f32[{},{}]\n%1 = input {{name=\"b\"}} : f32[{},{}]\n"
+                  "%2 = matmul(%0, %1) : f32[{},{}]\noutput(%2) {{name=\"y\"}}\n",
+                  m, k, k, n, m, n));
+  std::vector<double> a(m * k), b(k * n, 1.0);
+  uint32_t word = 5;
+  for (double& v : a) v = 1 + static_cast<double>((word = word * 1664525u + 1013904223u) >> 9) * 0x1p-23;
+  for (const char* name : {"cpu", "opencl"}) {
+    device::Device* device = device_under_test(name);
+    if (!device) continue;
+    const auto y = step::run_once(*device, graph, {{"a", a}, {"b", b}}).at("y");
+    double worst = 0;
+    for (int64_t i = 0; i < m; ++i) {
+      double sum = 0;
+      for (int64_t j = 0; j < k; ++j) sum += a[static_cast<size_t>(i * k + j)];
+      for (int64_t j = 0; j < n; ++j) worst = std::max(worst, std::fabs(y[static_cast<size_t>(i * n + j)] / sum - 1));
+    }
+    EXPECT_LE(worst, 8 * 0x1p-24) << name;
   }
 }
 

@@ -99,7 +99,7 @@ TEST(Trainer, LearnsMadeUpDataAndCountsEveryImageOnce) {
   });
   ASSERT_EQ(epochs.size(), 3u);
   EXPECT_LT(epochs[2].loss, epochs[0].loss);
-  EXPECT_GT(epochs[2].test_accuracy, 0.6);
+  EXPECT_GT(epochs[2].test.accuracy, 0.6);
   EXPECT_EQ(trainer.evaluate(data.test).count, 160);
   for (int64_t batch : {1, 7, 64, 500}) {
     Settings s = tiny_settings();

@@ -2,6 +2,7 @@
 // weaker device imposed by SITU_LIMITS.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <thread>
 
@@ -101,13 +102,14 @@ TEST(Choices, GoBeforeEstimates) {
 
 TEST(Tuner, MeasuresEveryCandidateOnceAndLeavesTheDeviceAsItWas) {
   for (const char* name : {"cpu", "opencl"}) {
+    if (!test::device_under_test(name)) continue;
     const auto device = step::open_device(name);
     device->choices = {{"x", "y"}};
     std::vector<std::string> seen;
     Options options;
     options.progress = [&](const Progress& p) { seen.push_back(p.node); };
     const ir::Graph graph = product(33, 20, 47);
-    const auto results = tune(*device, {graph, graph, product(8, 8, 8)}, options);
+    const auto results = tune(*device, {graph, graph, product(16, 16, 16)}, options);
     ASSERT_EQ(results.size(), 2u) << name;
     EXPECT_EQ(seen.size(), 2u);
     EXPECT_EQ(results[0].times, 2);
@@ -125,6 +127,18 @@ TEST(Tuner, StopsBeginningNodesWhenTheTimeIsUp) {
   Options options;
   options.seconds = 0;
   EXPECT_EQ(tune(*step::open_device("cpu"), {product(9, 9, 9), product(8, 8, 8)}, options).size(), 1u);
+}
+
+TEST(Tuner, ANotANumberAgreesWithNothing) {
+  const std::vector<float> right{1, 2, 3};
+  EXPECT_TRUE(agree({1, 2, 3.0001f}, right));
+  EXPECT_FALSE(agree({1, 2, 3.01f}, right));
+  for (size_t i = 0; i < right.size(); ++i) {
+    std::vector<float> wrong = right;
+    wrong[i] = NAN;
+    EXPECT_FALSE(agree(wrong, right)) << i;
+    EXPECT_FALSE(agree(right, wrong)) << i;
+  }
 }
 
 TEST(Tuner, AWrongCandidateIsNeverTheBest) {

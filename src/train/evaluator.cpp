@@ -29,10 +29,15 @@ Score evaluate(step::Session& session, const model::Model& model, const model::L
     prefetch.release();
   }
   const std::vector<float> m = session.get(step::kEvalMetrics);
-  Score score{m[0] / m[2], m[1] / m[2], 0, static_cast<int64_t>(std::llround(m[2]))};
-  if (loss.of_classes()) return score;
+  Score score;
+  score.loss = m[0] / m[2];
+  score.count = static_cast<int64_t>(std::llround(m[2]));
+  if (loss.of_classes()) {
+    score.accuracy = m[1] / m[2];
+    return score;
+  }
   const ErrorReport errors = error_report(session.get_double(step::kErrors));
-  score.accuracy = errors.mean_absolute * normalisation.target_std;
+  score.mean_absolute = errors.mean_absolute * normalisation.target_std;
   score.root_mean_square = errors.root_mean_square * normalisation.target_std;
   return score;
 }

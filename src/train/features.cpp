@@ -5,6 +5,7 @@
 #include "data/prefetch.h"
 #include "model/build.h"
 #include "model/init.h"
+#include "model/optimizer.h"
 
 namespace situ::train {
 
@@ -54,12 +55,30 @@ data::Normalisation unchanged(const Type& across, const data::Normalisation& of_
   return n;
 }
 
-void copy_states(step::Session& from, step::Session& to) {
-  const auto& known = to.states();
-  for (const ir::State& state : from.states())
-    if (!state.attrs.flag("derived") && !model::has_role(state, "metric") &&
-        std::ranges::any_of(known, [&](const ir::State& s) { return s.name == state.name; }))
-      to.set(state.name, from.get_double(state.name));
+namespace {
+
+bool knows(const step::Session& session, const std::string& name) {
+  return std::ranges::any_of(session.states(), [&](const ir::State& s) { return s.name == name; });
+}
+
+bool travels(const ir::State& state) { return !state.attrs.flag("derived") && !model::has_role(state, "metric"); }
+
+}  // namespace
+
+void give_parameters(step::Session& from, step::Session& to) {
+  for (const ir::State& state : from.states()) {
+    if (!travels(state)) continue;
+    for (const std::string& name : {state.name, model::ema_name(state.name)})
+      if (knows(to, name)) to.set(name, from.get_double(state.name));
+  }
+}
+
+void take_trained(step::Session& from, step::Session& to) {
+  for (const ir::State& state : to.states()) {
+    if (!travels(state) || !knows(from, state.name)) continue;
+    const std::string average = model::ema_name(state.name);
+    to.set(state.name, from.get_double(knows(from, average) ? average : state.name));
+  }
 }
 
 }  // namespace situ::train

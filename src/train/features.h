@@ -16,7 +16,9 @@ data::Dataset features_of(step::Session& session, const Type& across, int64_t ba
 // Features go into the rest as they are; targets as before.
 data::Normalisation unchanged(const Type& across, const data::Normalisation& of_samples);
 
-// Every state that both sessions have.
-void copy_states(step::Session& from, step::Session& to);
+// Every state that both sessions have; averages of `to` begin with their parameters.
+void give_parameters(step::Session& from, step::Session& to);
+// The same states back, trained; of a parameter that `from` averages, the average.
+void take_trained(step::Session& from, step::Session& to);
 
 }  // namespace situ::train

@@ -18,9 +18,10 @@ constexpr double kReportSeconds = 0.25;  // between two readings of the metrics
 
 std::vector<ir::Graph> programs_for(const model::Model& model, const Settings& settings,
                                     const model::Partial& partial) {
-  const step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial, settings.loss};
+  step::ProgramSpec spec{model, settings.batch, settings.optimizer, partial, settings.loss};
   std::vector<ir::Graph> programs;
   if (settings.cache_features) {
+    spec.optimizer.ema = 0;  // the trainer of the rest keeps averages; here they arrive as the parameters
     programs.push_back(features_program(model, settings.batch, partial));
   } else if (settings.micro_batches == 1) {
     programs.push_back(step::train_program(spec));
@@ -40,9 +41,11 @@ data::Normalisation normalisation_for(const Settings& settings, const data::Data
   return n;
 }
 
-const Settings& checked(const Settings& settings) {
+const Settings& checked(const Settings& settings, const data::Dataset& train) {
   if (settings.batch < 1) fail("a batch has at least one image, not {}", settings.batch);
   if (settings.epochs < 1) fail("training takes at least one epoch, not {}", settings.epochs);
+  if (settings.cache_features && !train.text.empty())
+    fail("a text is cut elsewhere in each epoch, so features cannot be kept: leave out --cache-features");
   if (settings.micro_batches < 1) fail("a step has at least one batch, not {}", settings.micro_batches);
   if (!(settings.schedule.lr > 0) || !std::isfinite(settings.schedule.lr))
     fail("the learning rate must be above 0, not {}", settings.schedule.lr);
@@ -100,7 +103,7 @@ Trainer::Trainer(device::Device& device, data::DatasetPair& data, const Settings
 Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const model::Model& model,
                  const Settings& settings)
     : data_(data),
-      settings_(checked(settings)),
+      settings_(checked(settings, data.train)),
       model_(model),
       partial_(settings.partial ? settings.partial(model_) : model::Partial{}),
       normalisation_(normalisation_for(settings, data.train)),
@@ -146,8 +149,11 @@ Progress Trainer::progress(int epoch, int64_t step, double seconds, int64_t imag
   p.step = step;
   p.steps = batches_.count();
   p.loss = m[2] > 0 ? m[0] / m[2] : 0;
-  p.accuracy = m[2] > 0 ? m[1] / m[2] : 0;
-  if (!settings_.loss.of_classes()) p.accuracy *= normalisation_.target_std;
+  const double mean = m[2] > 0 ? m[1] / m[2] : 0;  // of answers that are right, or of absolute errors
+  if (settings_.loss.of_classes())
+    p.accuracy = mean;
+  else
+    p.mean_absolute = mean * normalisation_.target_std;
   p.rate = rate_at(settings_.schedule, steps_done_);
   p.images_per_second = static_cast<double>(images) / seconds;
   const double total_images = static_cast<double>(data_.train.count) * settings_.epochs;
@@ -180,10 +186,8 @@ void Trainer::train_epoch(int epoch, const Report& report) {
   Progress p = progress(epoch, batches_.count(), seconds, images);
   seconds_trained_ += seconds;
   images_trained_ += images;
-  const Score score = evaluate(data_.test);
   p.epoch_done = true;
-  p.test_loss = score.loss;
-  p.test_accuracy = score.accuracy;
+  p.test = evaluate(data_.test);
   if (report) report(p);
 }
 
@@ -198,9 +202,9 @@ void Trainer::fit_on_features(const Report& report) {
   settings.partial = [this](const model::Model&) { return partial_; };
   settings.normalisation = unchanged(across, normalisation_);
   rest_ = std::make_unique<Trainer>(session_->device(), features_, split.rest, settings);
-  copy_states(*session_, rest_->session());
+  give_parameters(*session_, rest_->session());
   rest_->fit(report);
-  copy_states(rest_->session(), *session_);
+  take_trained(rest_->session(), *session_);
 }
 
 void Trainer::fit(const Report& report) {

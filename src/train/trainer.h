@@ -33,23 +33,25 @@ struct Settings {
   step::Residency residency = step::Residency::resident;
 };
 
+struct Score {
+  double loss = 0;
+  double accuracy = 0;                             // of a loss over classes
+  double mean_absolute = 0, root_mean_square = 0;  // of one over numbers, in the data's units
+  int64_t count = 0;                               // labels: one per sample, or one per place
+};
+
 struct Progress {
   int epoch = 0, epochs = 0;
   int64_t step = 0, steps = 0;  // of this epoch
   double loss = 0, accuracy = 0;
+  double mean_absolute = 0;  // in place of accuracy, for a loss over numbers
   double images_per_second = 0, seconds_left = 0, rate = 0;
   int64_t peak_bytes = 0;
   bool epoch_done = false;
-  bool caching = false;                     // no training yet: `step` of `steps` batches went through the frozen part
-  double test_loss = 0, test_accuracy = 0;  // when the epoch is done
+  bool caching = false;  // no training yet: `step` of `steps` batches went through the frozen part
+  Score test;            // when the epoch is done
 };
 using Report = std::function<void(const Progress&)>;
-
-struct Score {
-  double loss = 0, accuracy = 0;  // of a loss over numbers, accuracy is the mean absolute error
-  double root_mean_square = 0;    // of such a loss; both errors are in the data's units
-  int64_t count = 0;              // labels: one per sample, or one per place
-};
 
 class Trainer {
  public:

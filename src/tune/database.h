@@ -1,8 +1,8 @@
 // database.h -- measured choices on disk: an SQLite file that several processes may share.
 //
-// A row is (device, node, candidate, seconds). `device` holds everything a measurement depends on: back end, name,
-// driver, situ's kernels; rows of another driver or version are simply not found. A file that is no database, or of
-// another layout, is replaced: it can always be measured again.
+// A row is (device, node, candidate, seconds). `device` holds what a measurement depends on: back end, name, driver,
+// units, situ's version, tuning and candidates; rows of another driver or version are simply not found. A file that is
+// no database, or of another layout, is replaced: it can always be measured again.
 #pragma once
 #include <memory>
 #include <string>

@@ -108,21 +108,6 @@ std::vector<std::vector<float>> results_of(step::Session& session) {
   return results;
 }
 
-bool agree(const std::vector<float>& a, const std::vector<float>& b) {
-  double squares = 0, worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    squares += static_cast<double>(b[i]) * b[i];
-    const double difference = std::fabs(static_cast<double>(a[i]) - b[i]);
-    if (!(difference <= worst)) worst = difference;  // a NaN stays
-  }
-  return worst <= kAgreement * std::sqrt(squares / static_cast<double>(std::max<size_t>(1, a.size()))) + 1e-30;
-}
-bool agree(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!agree(a[i], b[i])) return false;
-  return true;
-}
-
 double block_seconds(step::Session& session, int64_t runs) {
   const double begin = now();
   run(session, runs);
@@ -165,7 +150,7 @@ class Bench {
       expected = results_of(*sessions_.front());
     }
     for (size_t i = 0; i < sessions_.size(); ++i)
-      result.candidates[i].wrong = !agree(results_of(*sessions_[i]), expected);
+      result.candidates[i].wrong = !std::ranges::equal(results_of(*sessions_[i]), expected, agree);
   }
 
   const Task& task_;
@@ -173,6 +158,13 @@ class Bench {
 };
 
 }  // namespace
+
+bool agree(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0;
+  for (float v : b) squares += static_cast<double>(v) * v;
+  const double most = kAgreement * std::sqrt(squares / static_cast<double>(std::max<size_t>(1, b.size()))) + 1e-30;
+  return std::ranges::equal(a, b, [&](float x, float y) { return std::fabs(static_cast<double>(x) - y) <= most; });
+}
 
 const Measurement& NodeResult::best() const {
   const Measurement* best = &candidates.front();

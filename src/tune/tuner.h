@@ -36,6 +36,9 @@ struct Options {
   std::function<void(const Progress&)> progress;
 };
 
+// Whether two results are the same but for rounding; a NaN agrees with nothing.
+bool agree(const std::vector<float>& a, const std::vector<float>& b);
+
 // Measures the nodes of these programs (step/programs.h). The device's choices are left as they were.
 std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph>& programs, const Options& options);
 

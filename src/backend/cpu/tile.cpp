@@ -57,15 +57,6 @@ void run_tile(const Tile& t) {
   const int64_t width = lanes(), last = t.n - (NV - 1) * width;
   float* const y = t.y + t.col;
   SITU_ROWS(SITU_ZERO)
-  if (t.accumulate) {
-#define SITU_LOAD(c, j) c = load_vector<NV>(row, j, last)
-#define SITU_LOAD_ROW(i)                          \
-  if (MR > i && t.m > i) {                        \
-    const float* row = y + t.rows[i] * t.y_pitch; \
-    SITU_ROW(i, SITU_LOAD)                        \
-  }
-    SITU_ROWS(SITU_LOAD_ROW)
-  }
 
   const float* const* a = t.a;
   for (int64_t s = 0; s < t.count; ++s, a += MR) {
@@ -84,6 +75,18 @@ void run_tile(const Tile& t) {
       const Floats b3 = load_b(NV > 3 ? 3 : 0);
       SITU_ROWS(SITU_MULADD)
     }
+  }
+
+  // Sums of earlier segments are added at the end, not begun with: a long sum is one of sums, whose rounding errors
+  // grow with their number and length, not with the number of terms.
+  if (t.accumulate) {
+#define SITU_ADD(c, j) c = hn::Add(c, load_vector<NV>(row, j, last))
+#define SITU_ADD_ROW(i)                           \
+  if (MR > i && t.m > i) {                        \
+    const float* row = y + t.rows[i] * t.y_pitch; \
+    SITU_ROW(i, SITU_ADD)                         \
+  }
+    SITU_ROWS(SITU_ADD_ROW)
   }
 
   const int words = t.epilogue ? t.epilogue->count : 0;
@@ -124,11 +127,10 @@ void run_tile(const Tile& t) {
         break;
       }
       case ops::Epilogue::residual: {
-#define SITU_RESIDUAL(c, j) c = hn::Add(c, load_vector<NV>(row, j, last))
 #define SITU_RESIDUAL_ROW(i)                             \
   if (MR > i && t.m > i) {                               \
     const float* row = operand + t.rows[i] * word.pitch; \
-    SITU_ROW(i, SITU_RESIDUAL)                           \
+    SITU_ROW(i, SITU_ADD)                                \
   }
         SITU_ROWS(SITU_RESIDUAL_ROW)
         break;

@@ -46,7 +46,7 @@ struct Tile {
   const int64_t* rows = nullptr;  // MR row numbers of y and of epilogue operands
   int64_t col = 0;
   int64_t m = 0, n = 0;      // rows and columns that exist; lanes * (NV - 1) < n <= lanes * NV
-  bool accumulate = false;   // start from what y holds
+  bool accumulate = false;   // add what y holds
   bool bias_by_row = false;  // the bias belongs to rows, not columns
   const TileEpilogue* epilogue = nullptr;
 };

@@ -4,8 +4,8 @@
 //   matmul_packed  b as panels [N/TN][K][TN] made by a pack_b launch, which also undoes tb
 //   matmul_splits  parts[S,M,N]: part s sums its own range of K; a sum_splits launch adds them in order
 //
-// A task is a block of MC rows by a few panels. K is walked in blocks that keep a panel near the L1 cache; between
-// blocks the sums rest in y, so the order of additions is the same with any block.
+// A task is a block of MC rows by a few panels. K is walked in blocks that keep a panel near the L1 cache; the sum of
+// each is added to y, which also keeps a long sum exact (tile.cpp).
 #include <algorithm>
 #include <memory>
 

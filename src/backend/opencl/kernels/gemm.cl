@@ -10,6 +10,9 @@
 #ifndef TA
 #define TA 0  // 1: a is transposed in memory
 #endif
+#ifndef K_BLOCK
+#define K_BLOCK 512  // terms of a sum that are added up before it joins the others: rounding errors grow with both counts
+#endif
 
 static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch, int m0, int m, __global const float* b,
                             int b_step, const int at[NV], int k0, int k1) {
@@ -38,7 +41,13 @@ __kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(
     if (m0 >= m) return;
     fv acc[TM][NV];
     tile_clear(acc);
-    multiply(acc, START(a), a_pitch, m0, m, b_start, b_step, at, k0, k1);
+    for (int begin = k0; begin < k1; begin += K_BLOCK) {
+      fv part[TM][NV];
+      tile_clear(part);
+      multiply(part, START(a), a_pitch, m0, m, b_start + (begin - k0) * b_step, b_step, at, begin,
+               min(k1, begin + K_BLOCK));
+      tile_add(acc, part);
+    }
     int row[TM];
 #pragma unroll
     for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? split * m + m0 + i : -1;

@@ -21,10 +21,7 @@ __kernel GROUP void gru(TENSOR(const float, zx), TENSOR(const float, w), TENSOR(
       const int part[3] = {0, 1 * VW, 2 * VW};
       for (int n0 = first; n0 < end; n0 += TM) {
         fv u[TM][3];
-#pragma unroll
-        for (int r = 0; r < TM; ++r) u[r][0] = u[r][1] = u[r][2] = (fv)(0.0f);
-        if (step > 0)
-          RECURRENT_SUMS(3, u, START(h), h_pitch, panel, 3 * VW, part, n0, batch, time, t + back, width)
+        RECURRENT_SUMS(step == 0, 3, u, START(h), h_pitch, panel, 3 * VW, part, n0, batch, time, t + back, width)
 #pragma unroll
         for (int r = 0; r < TM; ++r) {
           if (n0 + r >= end) break;
@@ -54,23 +51,18 @@ __kernel GROUP void gru_grad(TENSOR(const float, h), TENSOR(const float, gates),
 #if HAS_DGATES
                              TENSOR(const float, dgates),
 #endif
-                             TENSOR(float, dzx), TENSOR(float, dzh), int batch, int time, int width, int reverse, int tiles) {
+                             TENSOR(float, dzx), TENSOR(float, dzh), int batch, int time, int width, int reverse,
+                             int tiles) {
   const int first = get_group_id(0) * tiles * TM, end = min(batch, first + tiles * TM), back = reverse ? 1 : -1;
   for (int step = time - 1; step >= 0; --step) {
     const int t = reverse ? time - 1 - step : step, last = step == time - 1;
     for (int v0 = get_local_id(0) * NV; v0 < VECTORS(width); v0 += WX * NV) {
       __global const float* panel = START(w) + v0 * width * 3 * VW;
       int part[NV];
-#pragma unroll
-      for (int p = 0; p < NV; ++p) part[p] = min(p, VECTORS(width) - 1 - v0) * width * 3 * VW;
+      find_panels(part, v0, width, 3 * width);
       for (int n0 = first; n0 < end; n0 += TM) {
         fv sums[TM][NV];
-#pragma unroll
-        for (int r = 0; r < TM; ++r)
-#pragma unroll
-          for (int p = 0; p < NV; ++p) sums[r][p] = (fv)(0.0f);
-        if (!last)
-          RECURRENT_SUMS(NV, sums, START(dzh), dzh_pitch, panel, VW, part, n0, batch, time, t - back, 3 * width)
+        RECURRENT_SUMS(last, NV, sums, START(dzh), dzh_pitch, panel, VW, part, n0, batch, time, t - back, 3 * width)
 #pragma unroll
         for (int r = 0; r < TM; ++r) {
           if (n0 + r >= end) break;

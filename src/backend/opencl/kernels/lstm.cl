@@ -23,10 +23,7 @@ __kernel GROUP void lstm(TENSOR(const float, z), TENSOR(const float, w), TENSOR(
       const int part[4] = {0, 1 * VW, 2 * VW, 3 * VW};
       for (int n0 = first; n0 < end; n0 += TM) {
         fv sums[TM][4];
-#pragma unroll
-        for (int r = 0; r < TM; ++r) sums[r][0] = sums[r][1] = sums[r][2] = sums[r][3] = (fv)(0.0f);
-        if (step > 0)
-          RECURRENT_SUMS(4, sums, START(h), h_pitch, panel, 4 * VW, part, n0, batch, time, t + back, width)
+        RECURRENT_SUMS(step == 0, 4, sums, START(h), h_pitch, panel, 4 * VW, part, n0, batch, time, t + back, width)
 #pragma unroll
         for (int r = 0; r < TM; ++r) {
           if (n0 + r >= end) break;
@@ -67,16 +64,10 @@ __kernel GROUP void lstm_grad(TENSOR(const float, c), TENSOR(const float, gates)
     for (int v0 = get_local_id(0) * NV; v0 < VECTORS(width); v0 += WX * NV) {
       __global const float* panel = START(w) + v0 * width * 4 * VW;
       int part[NV];
-#pragma unroll
-      for (int p = 0; p < NV; ++p) part[p] = min(p, VECTORS(width) - 1 - v0) * width * 4 * VW;
+      find_panels(part, v0, width, 4 * width);
       for (int n0 = first; n0 < end; n0 += TM) {
         fv sums[TM][NV];
-#pragma unroll
-        for (int r = 0; r < TM; ++r)
-#pragma unroll
-          for (int p = 0; p < NV; ++p) sums[r][p] = (fv)(0.0f);
-        if (!last)
-          RECURRENT_SUMS(NV, sums, START(dz), dz_pitch, panel, VW, part, n0, batch, time, t - back, 4 * width)
+        RECURRENT_SUMS(last, NV, sums, START(dz), dz_pitch, panel, VW, part, n0, batch, time, t - back, 4 * width)
 #pragma unroll
         for (int r = 0; r < TM; ++r) {
           if (n0 + r >= end) break;

@@ -20,7 +20,7 @@ inline Call recurrent_call(std::string_view file, const LaunchSpec& launch, cons
                            std::string_view kernel) {
   const int64_t wx = recurrent_group(target), tm = tuned(target, "recurrent.TM");
   const int64_t all = ceil_div(state[0], tm);
-  const int64_t tiles = std::clamp<int64_t>(all / target.compute_units, 1, tuned(target, "recurrent.TILES"));
+  const int64_t tiles = std::clamp<int64_t>(ceil_div(all, target.compute_units), 1, tuned(target, "recurrent.TILES"));
   Call call = make_call(file, kernel);
   call.define("VW", recurrent_width(target, state[2])).define("TM", tm).define("NV", tuned(target, "recurrent.NV"));
   call.define("MAC_FORM", tuned(target, "gemm.MAC"));

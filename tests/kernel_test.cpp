@@ -1,10 +1,12 @@
 // kernel_test.cpp -- every op on every device against the oracle, over its examples. A new op needs no test of its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "harness.h"
 #include "ir/text.h"
+#include "plan/plan.h"
 #include "step/run.h"
 #include "step/self_test.h"
 
@@ -41,6 +43,25 @@ TEST_P(Kernels, AgreeWithTheOracle) {
       std::string where;
       EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, seed, &where), 1) << where;
     }
+}
+
+// Every way a device has to run an op, not only the one it would choose.
+TEST_P(Kernels, AgreeWithTheOracleByEveryCandidate) {
+  const Case& c = GetParam();
+  device::Device* device = device_under_test(c.device);
+  if (!device) GTEST_SKIP() << c.device << " is left out by SITU_TEST_DEVICES";
+  for (const ops::Example& example : ops::examples(*c.op)) {
+    const ir::Graph graph = step::single_op_graph(*c.op, example, c.layout);
+    const ir::Node* node = &*std::ranges::find_if(graph.nodes, [&](const ir::Node& n) { return n.op == c.op->name; });
+    const ops::OpView view = ops::view_of(graph, *node);
+    for (const device::Candidate* candidate : plan::candidates_for(*device, view)) {
+      SCOPED_TRACE(fmt::format("{} {} as {}", c.op->name, example.text, candidate->name));
+      device->choices = {{device::node_key(view), std::string(candidate->name)}};
+      std::string where;
+      EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, 3, &where), 1) << where;
+    }
+  }
+  device->choices = {};
 }
 
 // An id beyond the table gives zeros even where the table is a slice and other rows follow it in memory.

@@ -3,8 +3,9 @@
 //   y[m, n] = sum_k a[m, k] * b[k, n]           TA: a is stored [K, M], otherwise [M, K]
 //
 //   B in panels [N / TN][K][TN]: b_step = TN, b_panel = K * TN, last = any;  in place: b_step = pitch, b_panel = TN,
-//   last = N - VW (tile.clh). Work-item (x, panel, split): `tiles` tiles of TM rows one below the other, so that the
-//   panel stays in the cache. Split-K: split s sums k from s * k_split on and writes y[s, m, n]; sum_splits adds them.
+//   last = N - VW (tile.clh). Work-item (x, panel, z): `tiles` tiles of TM rows one below the other, so that the panel
+//   stays in the cache. Axis z counts parts, each with a y[z, m, n] of its own: splits of K (z sums k from z * k_step on;
+//   sum_splits adds them), or the products of a batch (a and b of z lie z * a_batch and z * b_batch elements on).
 #include "tile.clh"
 
 #ifndef TA
@@ -28,12 +29,14 @@ static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch
 }
 
 __kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, int m, int n,
-                         int k, int b_step, int b_panel, int last, int k_split, int tiles) {
-  const int panel = get_global_id(1), split = get_global_id(2), c0 = panel * TN;
+                         int k, int b_step, int b_panel, int last, int k_split, int k_step, int a_batch, int b_batch,
+                         int tiles) {
+  const int panel = get_global_id(1), part = get_global_id(2), c0 = panel * TN;
   if (c0 >= n) return;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int k0 = split * k_split, k1 = min(k, k0 + k_split);
-  __global const float* b_start = START(b) + panel * b_panel + k0 * b_step;
+  const int k0 = part * k_step, k1 = min(k, k0 + k_split);
+  __global const float* a_start = START(a) + part * a_batch;
+  __global const float* b_start = START(b) + part * b_batch + panel * b_panel + k0 * b_step;
   int at[NV];
   place_vectors(at, c0, last);
   for (int t = 0; t < tiles; ++t) {
@@ -42,15 +45,15 @@ __kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(
     fv acc[TM][NV];
     tile_clear(acc);
     for (int begin = k0; begin < k1; begin += K_BLOCK) {
-      fv part[TM][NV];
-      tile_clear(part);
-      multiply(part, START(a), a_pitch, m0, m, b_start + (begin - k0) * b_step, b_step, at, begin,
+      fv sums[TM][NV];
+      tile_clear(sums);
+      multiply(sums, a_start, a_pitch, m0, m, b_start + (begin - k0) * b_step, b_step, at, begin,
                min(k1, begin + K_BLOCK));
-      tile_add(acc, part);
+      tile_add(acc, sums);
     }
     int row[TM];
 #pragma unroll
-    for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? split * m + m0 + i : -1;
+    for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? part * m + m0 + i : -1;
     tile_store(acc, START(y), y_pitch, row, 0, c0, n, at, extras);
   }
 }

@@ -13,11 +13,12 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   const ir::Attrs& attrs = launch.node.attrs;
   const TensorArg &a = launch.in[0], &b = launch.in[1], &y = launch.out[0];
   const bool ta = attrs.flag("ta"), packed = attrs.flag("packed");
-  const int64_t m = ta ? a.cols() : a.rows(), n = y.cols(), k = ta ? a.rows() : a.cols();
-  const int64_t splits = attrs.integer("splits");
+  const int64_t batch = attrs.integer("batch", 1), splits = attrs.integer("splits", 1), parts = batch * splits;
+  const int64_t a_rows = a.rows() / batch, m = ta ? a.cols() : a_rows, n = y.cols(), k = ta ? a_rows : a.cols();
   const Tile tile = gemm_tile(target, attrs.integer("nv"));
+  SITU_ASSERT(batch == 1 || splits == 1, "a batch of products is not split");
   SITU_ASSERT(splits == 1 || y.dense(), "partial sums are dense");
-  int_of(splits * m * n);
+  int_of(parts * m * n);
 
   Call call = make_call("gemm.cl", "gemm");
   define_tile(call, target, tile);
@@ -26,10 +27,12 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   for (const TensorArg* t : {&a, &b, &y}) add_tensor(call, *t);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   const int64_t k_split = ceil_div(k, splits), rows = ceil_div(m, tile.tm), panels = ceil_div(n, tile.tn());
-  const int64_t tiles = tiles_per_item(target, rows, panels * splits, tile.tm * tile.tn() * k_split);
+  const int64_t tiles = tiles_per_item(target, rows, panels * parts, tile.tm * tile.tn() * k_split);
   const int64_t last = packed ? std::numeric_limits<int32_t>::max() : n - tile.vw;
-  add_ints(call, {m, n, k, packed ? tile.tn() : b.pitch, packed ? k * tile.tn() : tile.tn(), last, k_split, tiles});
-  return set_grid(call, ceil_div(rows, tiles), panels, splits, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
+  add_ints(call, {m, n, k, packed ? tile.tn() : b.pitch, packed ? k * tile.tn() : tile.tn(), last, k_split});
+  const int64_t b_batch = packed ? panels * k * tile.tn() : k * b.pitch;
+  add_ints(call, {splits > 1 ? k_split : 0, batch > 1 ? a_rows * a.pitch : 0, batch > 1 ? b_batch : 0, tiles});
+  return set_grid(call, ceil_div(rows, tiles), panels, parts, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
 Product product_of(const ops::OpView& v) {

@@ -1,0 +1,246 @@
+// winograd.cl -- 3x3 convolutions with stride 1 as products of transformed tiles: F(OUT x OUT, 3 x 3).
+//
+//   y tile = A^T [ (G w G^T) . (B^T x B) ] A            "." point by point, summed over channels: a product per point
+//   dw     = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G
+//
+//   winograd_weights  u[point, panel, k, TN] = G w G^T of w as panels [panel, tap, k, TN] (pack.cl)
+//   winograd_input    v[point, tile, c]      = B^T x B; a tile is IN x IN pixels, OUT apart, zeros outside the image
+//   winograd_output   y                      = epilogue(A^T m A) of m[point, tile, o]
+//   winograd_dy       e[point, tile, o]      = A dy A^T; pixels beyond the image are zeros
+//   winograd_dw       dw[r, s, c, o]         = G^T m G of m[point, c, o]
+//
+// Between them stand batched products (gemm.cl), one per point. OUT = 4 multiplies a quarter as often as the direct sum,
+// OUT = 2 four ninths; both round more than it does. The points are 0, 1, -1 and infinity for OUT = 2; for OUT = 4 they
+// are 0, 3/4, -3/4, 3/2, -3/2 and infinity: exact in binary, and a quarter of the error of the usual 1, -1, 2, -2.
+// A work-item walks `chunk` units, each a channel vector of a tile; `whole`: of whole tiles (common.clh).
+#define NV 1
+#include "tile.clh"
+#include "window.clh"
+
+#ifndef OUT
+#define OUT 4  // outputs of a tile along an axis: 2 or 4
+#endif
+#ifndef PANEL
+#define PANEL 4  // columns of a panel of weights, a multiple of VW
+#endif
+#define IN (OUT + 2)
+
+// OUT = 4: the points +-P and +-Q, and the products of their distances from the others.
+#define P 0.75f
+#define Q 1.5f
+#define PP (P * P)
+#define QQ (Q * Q)
+#define AT_0 (PP * QQ)
+#define AT_P (2 * PP * (PP - QQ))
+#define AT_Q (2 * QQ * (QQ - PP))
+
+// --- transforms along one axis --------------------------------------------------------------------------------------
+static inline void input_line(fv y[IN], const fv x[IN]) {  // B^T x
+#if OUT == 4
+  const fv near = x[4] - QQ * x[2], near_odd = P * (x[3] - QQ * x[1]);
+  const fv far = x[4] - PP * x[2], far_odd = Q * (x[3] - PP * x[1]);
+  y[0] = AT_0 * x[0] - (PP + QQ) * x[2] + x[4];
+  y[1] = near + near_odd;
+  y[2] = near - near_odd;
+  y[3] = far + far_odd;
+  y[4] = far - far_odd;
+  y[5] = AT_0 * x[1] - (PP + QQ) * x[3] + x[5];
+#else
+  y[0] = x[0] - x[2];
+  y[1] = x[1] + x[2];
+  y[2] = x[2] - x[1];
+  y[3] = x[1] - x[3];
+#endif
+}
+
+static inline void weight_line(fv y[IN], const fv w[3]) {  // G w
+#if OUT == 4
+  const fv near = (w[0] + PP * w[2]) * (1 / AT_P), near_odd = w[1] * (P / AT_P);
+  const fv far = (w[0] + QQ * w[2]) * (1 / AT_Q), far_odd = w[1] * (Q / AT_Q);
+  y[0] = w[0] * (1 / AT_0);
+  y[1] = near + near_odd;
+  y[2] = near - near_odd;
+  y[3] = far + far_odd;
+  y[4] = far - far_odd;
+  y[5] = w[2];
+#else
+  const fv even = 0.5f * (w[0] + w[2]), odd = 0.5f * w[1];
+  y[0] = w[0];
+  y[1] = even + odd;
+  y[2] = even - odd;
+  y[3] = w[2];
+#endif
+}
+
+static inline void output_line(fv y[OUT], const fv m[IN]) {  // A^T m
+#if OUT == 4
+  const fv near = m[1] + m[2], near_odd = P * (m[1] - m[2]), far = m[3] + m[4], far_odd = Q * (m[3] - m[4]);
+  y[0] = m[0] + near + far;
+  y[1] = near_odd + far_odd;
+  y[2] = PP * near + QQ * far;
+  y[3] = PP * near_odd + QQ * far_odd + m[5];
+#else
+  y[0] = m[0] + m[1] + m[2];
+  y[1] = m[1] - m[2] - m[3];
+#endif
+}
+
+static inline void dy_line(fv e[IN], const fv y[OUT]) {  // A y
+#if OUT == 4
+  const fv near = y[0] + PP * y[2], near_odd = P * (y[1] + PP * y[3]);
+  const fv far = y[0] + QQ * y[2], far_odd = Q * (y[1] + QQ * y[3]);
+  e[0] = y[0];
+  e[1] = near + near_odd;
+  e[2] = near - near_odd;
+  e[3] = far + far_odd;
+  e[4] = far - far_odd;
+  e[5] = y[3];
+#else
+  e[0] = y[0];
+  e[1] = y[0] + y[1];
+  e[2] = y[0] - y[1];
+  e[3] = -y[1];
+#endif
+}
+
+static inline void dw_line(fv w[3], const fv m[IN]) {  // G^T m
+#if OUT == 4
+  const fv near = m[1] + m[2], far = m[3] + m[4];
+  w[0] = m[0] * (1 / AT_0) + near * (1 / AT_P) + far * (1 / AT_Q);
+  w[1] = (m[1] - m[2]) * (P / AT_P) + (m[3] - m[4]) * (Q / AT_Q);
+  w[2] = near * (PP / AT_P) + far * (QQ / AT_Q) + m[5];
+#else
+  const fv even = 0.5f * (m[1] + m[2]);
+  w[0] = m[0] + even;
+  w[1] = 0.5f * (m[1] - m[2]);
+  w[2] = even + m[3];
+#endif
+}
+
+// One transform down the columns and along the rows of a FROM x FROM square: to[TO][TO].
+#define SQUARE(name, line, TO, FROM)                                               \
+  static inline void name(fv to[TO][TO], fv from[FROM][FROM]) {                    \
+    fv half_done[TO][FROM];                                                        \
+    _Pragma("unroll") for (int j = 0; j < FROM; ++j) {                             \
+      fv column[FROM], result[TO];                                                 \
+      _Pragma("unroll") for (int i = 0; i < FROM; ++i) column[i] = from[i][j];     \
+      line(result, column);                                                        \
+      _Pragma("unroll") for (int i = 0; i < TO; ++i) half_done[i][j] = result[i];  \
+    }                                                                              \
+    _Pragma("unroll") for (int i = 0; i < TO; ++i) line(to[i], half_done[i]);      \
+  }
+
+SQUARE(transform_input, input_line, IN, IN)
+SQUARE(transform_weights, weight_line, IN, 3)
+SQUARE(transform_output, output_line, OUT, IN)
+SQUARE(transform_dy, dy_line, IN, OUT)
+SQUARE(transform_dw, dw_line, 3, IN)
+
+// --- kernels --------------------------------------------------------------------------------------------------------
+__kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), int k, int panels, int chunk) {
+  const int panel = get_global_id(1), k0 = (int)get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
+  for (int row = k0; row < k1; ++row) {
+    for (int c = 0; c < PANEL; c += VW) {
+      fv w[3][3], to[IN][IN];
+#pragma unroll
+      for (int t = 0; t < 9; ++t) w[t / 3][t % 3] = LOAD(START(p) + ((panel * 9 + t) * k + row) * PANEL + c);
+      transform_weights(to, w);
+#pragma unroll
+      for (int i = 0; i < IN * IN; ++i)
+        STORE(to[i / IN][i % IN], START(u) + ((i * panels + panel) * k + row) * PANEL + c);
+    }
+  }
+}
+
+// Tiles of an image lie in tiles_h rows of tiles_w; (pt, pl) is the padding before the first one.
+typedef struct {
+  int n, y, x;  // image; first pixel of the tile, which may lie outside
+} Tile;
+
+static inline Tile tile_at(int tile, int tiles_h, int tiles_w, int top, int left) {
+  const Pixel q = pixel_at(tile, tiles_h, tiles_w);
+  const Tile t = {q.n, q.y * OUT - top, q.x * OUT - left};
+  return t;
+}
+
+// Stores a square of results, one point after the other, `step` elements apart.
+static inline void store_points(fv square[IN][IN], __global float* to, int step, int vector, int cols, int whole) {
+#pragma unroll
+  for (int i = 0; i < IN * IN; ++i) store_vector(square[i / IN][i % IN], to + i * step, vector, cols, whole);
+}
+
+__kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int h, int w, int c, int tiles_h,
+                                   int tiles_w, int tiles, int top, int left, int units, int chunk, int whole) {
+  const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
+  for (int unit = first; unit < last; ++unit) {
+    const int tile = unit / VECTORS(c), vector = unit - tile * VECTORS(c);
+    const Tile t = tile_at(tile, tiles_h, tiles_w, top, left);
+    __global const float* from = START(x) + ((t.n * h + t.y) * w + t.x) * x_pitch + vector_start(vector, c);
+    const int inside = t.y >= 0 && t.y + IN <= h && t.x >= 0 && t.x + IN <= w;
+    fv pixels[IN][IN], points[IN][IN];
+#pragma unroll
+    for (int i = 0; i < IN; ++i)
+#pragma unroll
+      for (int j = 0; j < IN; ++j) {
+        const int there = inside || ((uint)(t.y + i) < (uint)h && (uint)(t.x + j) < (uint)w);
+        pixels[i][j] = LOAD(there ? from + (i * w + j) * x_pitch : x_slab);
+      }
+    transform_input(points, pixels);
+    store_points(points, START(v) + tile * c, tiles * c, vector, c, whole);
+  }
+}
+
+__kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPILOGUE_PARAMS, int h, int w, int o,
+                                    int tiles_h, int tiles_w, int tiles, int units, int chunk, int whole) {
+  const Extra extras[4] = EPILOGUE_EXTRAS;
+  const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
+  for (int unit = first; unit < last; ++unit) {
+    const int tile = unit / VECTORS(o), vector = unit - tile * VECTORS(o), c = vector_start(vector, o);
+    const Tile t = tile_at(tile, tiles_h, tiles_w, 0, 0);
+    fv points[IN][IN], pixels[OUT][OUT];
+#pragma unroll
+    for (int i = 0; i < IN * IN; ++i) points[i / IN][i % IN] = LOAD(START(m) + (i * tiles + tile) * o + c);
+    transform_output(pixels, points);
+#pragma unroll
+    for (int i = 0; i < OUT; ++i)
+#pragma unroll
+      for (int j = 0; j < OUT; ++j) {
+        if (t.y + i >= h || t.x + j >= w) continue;
+        const int row = (t.n * h + t.y + i) * w + t.x + j;
+        store_vector(epilogue(pixels[i][j], extras, row, c, 0, VW), START(y) + row * y_pitch, vector, o, whole);
+      }
+  }
+}
+
+__kernel GROUP void winograd_dy(TENSOR(const float, dy), TENSOR(float, e), int h, int w, int o, int tiles_h, int tiles_w,
+                                int tiles, int units, int chunk, int whole) {
+  const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
+  for (int unit = first; unit < last; ++unit) {
+    const int tile = unit / VECTORS(o), vector = unit - tile * VECTORS(o);
+    const Tile t = tile_at(tile, tiles_h, tiles_w, 0, 0);
+    __global const float* from = START(dy) + ((t.n * h + t.y) * w + t.x) * dy_pitch + vector_start(vector, o);
+    fv pixels[OUT][OUT], points[IN][IN];
+#pragma unroll
+    for (int i = 0; i < OUT; ++i)
+#pragma unroll
+      for (int j = 0; j < OUT; ++j)
+        pixels[i][j] = LOAD(t.y + i < h && t.x + j < w ? from + (i * w + j) * dy_pitch : dy_slab);
+    transform_dy(points, pixels);
+    store_points(points, START(e) + tile * o, tiles * o, vector, o, whole);
+  }
+}
+
+__kernel GROUP void winograd_dw(TENSOR(const float, m), TENSOR(float, y), int c, int o, int units, int chunk, int whole) {
+  const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
+  for (int unit = first; unit < last; ++unit) {
+    const int channel = unit / VECTORS(o), vector = unit - channel * VECTORS(o);
+    fv points[IN][IN], taps[3][3];
+#pragma unroll
+    for (int i = 0; i < IN * IN; ++i)
+      points[i / IN][i % IN] = LOAD(START(m) + (i * c + channel) * o + vector_start(vector, o));
+    transform_dw(taps, points);
+#pragma unroll
+    for (int t = 0; t < 9; ++t)
+      store_vector(taps[t / 3][t % 3], START(y) + (t * c + channel) * y_pitch, vector, o, whole);
+  }
+}

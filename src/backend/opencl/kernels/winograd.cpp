@@ -1,0 +1,234 @@
+// winograd.cpp -- 3x3 convolutions with stride 1, forward and both gradients, by Winograd's tiles (winograd.cl).
+//
+// Four or five launches: weights and images transformed, a batch of products, results transformed back. They multiply
+// less and move more: V and M hold 36 / 16 (or 16 / 4) floats for each of an image, so that it pays with enough
+// channels.
+#include "backend/opencl/kernels/implicit.h"
+
+namespace situ::opencl::kernels {
+namespace {
+
+// --- binding --------------------------------------------------------------------------------------------------------
+// How the images are cut into tiles: attribute `tiles` of the launches.
+enum { kImageH, kImageW, kTilesH, kTilesW, kTiles, kTop, kLeft };
+
+Call tile_call(const LaunchSpec& launch, std::string_view kernel, int64_t vw) {
+  Call call = make_call("winograd.cl", kernel);
+  call.define("VW", vw).define("OUT", launch.node.attrs.integer("out"));
+  return call;
+}
+
+// The grid over channel vectors of `things` (tiles, or channels of a weight), with the arguments that belong to it.
+Call& walk_units(Call& call, const Target& target, int64_t things, int64_t cols) {
+  const int64_t vw = vector_width(target, cols), vectors = ceil_div(cols, vw), points = 16;
+  const int64_t floats = std::max<int64_t>(vw, tuned(target, "vector.CHUNK") / points);
+  const int64_t chunk = floats / vw < vectors ? std::max<int64_t>(1, floats / vw) : floats / vw / vectors * vectors;
+  add_ints(call, {things * vectors, chunk, chunk >= vectors});
+  return set_grid(call, ceil_div(things * vectors, chunk), 1, 1, tuned(target, "vector.WX"));
+}
+
+Call bind_weights(const LaunchSpec& launch, const Target& target) {
+  const TensorArg &p = launch.in[0], &u = launch.out[0];
+  const int64_t panels = p.shape()[0], k = u.shape()[1], tn = p.cols();
+  Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
+  call.define("PANEL", tn);
+  add_tensor(call, p);
+  add_tensor(call, u);
+  const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
+  add_ints(call, {k, panels, chunk});
+  return set_grid(call, ceil_div(k, chunk), panels, 1, tuned(target, "gemm.WX"));
+}
+
+Call bind_tiles(const LaunchSpec& launch, const Target& target, std::string_view kernel, bool padded) {
+  const ir::Ints& t = launch.node.attrs.ints("tiles");
+  const int64_t cols = launch.in[0].cols();
+  Call call = tile_call(launch, kernel, vector_width(target, cols));
+  define_epilogue(call, launch.node.attrs);
+  add_tensor(call, launch.in[0]);
+  add_tensor(call, launch.out[0]);
+  for (size_t i = 1; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
+  add_ints(call, {t[kImageH], t[kImageW], cols, t[kTilesH], t[kTilesW], t[kTiles]});
+  if (padded) add_ints(call, {t[kTop], t[kLeft]});
+  return walk_units(call, target, t[kTiles], cols);
+}
+Call bind_input(const LaunchSpec& launch, const Target& target) {
+  return bind_tiles(launch, target, "winograd_input", true);
+}
+Call bind_output(const LaunchSpec& launch, const Target& target) {
+  return bind_tiles(launch, target, "winograd_output", false);
+}
+Call bind_dy(const LaunchSpec& launch, const Target& target) {
+  return bind_tiles(launch, target, "winograd_dy", false);
+}
+
+Call bind_dw(const LaunchSpec& launch, const Target& target) {
+  const Shape& w = launch.out[0].shape();
+  Call call = tile_call(launch, "winograd_dw", vector_width(target, w[3]));
+  add_tensor(call, launch.in[0]);
+  add_tensor(call, launch.out[0]);
+  add_ints(call, {w[2], w[3]});
+  return walk_units(call, target, w[2], w[3]);
+}
+
+// --- what a node amounts to -----------------------------------------------------------------------------------------
+struct Tiles {
+  int64_t out, h, w, count;  // outputs of a tile along an axis; tiles of an image, and of all images
+  int64_t points() const { return (out + 2) * (out + 2); }
+};
+Tiles tiles_of(const Implicit& f, int64_t out) {
+  const int64_t h = ceil_div(f.window.y.out, out), w = ceil_div(f.window.x.out, out);
+  return {out, h, w, f.images * h * w};
+}
+
+// Of the sums that one channel contributes to, the shortest: at a corner of the image.
+int64_t fewest_taps(const ops::Window& w) {
+  int64_t fewest = 1;
+  for (const ops::WindowAxis* a : {&w.y, &w.x}) {
+    int64_t least = a->kernel;
+    for (int64_t i : {int64_t{0}, a->out - 1}) least = std::min(least, a->taps_inside(i).end - a->taps_inside(i).begin);
+    fewest *= least;
+  }
+  return fewest;
+}
+// The transforms' rounding grows with the root of the number of terms, what a sum may be off with the number itself:
+// sums of fewer terms are exact enough only when formed directly.
+bool exact_enough(int64_t terms, int64_t out) { return terms >= (out == 4 ? 128 : 32); }
+bool exact_enough(const Implicit& f, int64_t out) { return exact_enough(f.c * fewest_taps(f.window), out); }
+
+bool fits(const Implicit& f, int64_t out) {
+  for (const ops::WindowAxis* a : {&f.window.y, &f.window.x})
+    if (a->kernel != 3 || a->stride != 1 || a->dilation != 1) return false;
+  const Tiles t = tiles_of(f, out);
+  const auto most = static_cast<double>(std::numeric_limits<int32_t>::max());
+  return f.groups == 1 && static_cast<double>(t.points() * t.count) * static_cast<double>(std::max(f.c, f.o)) < most &&
+         static_cast<double>(t.points() * f.c) * static_cast<double>(round_up(f.o, 64)) < most;
+}
+
+// Seconds for moving so many floats, read or written.
+double move_seconds(double floats) { return 4 * floats / kNominalBytes + kNominalLaunch; }
+double image_floats(const Implicit& f, int64_t channels) {
+  return static_cast<double>(f.images * f.window.y.in * f.window.x.in * channels);
+}
+
+double seconds_of(const Target& target, const Implicit& f, int64_t out) {
+  const Tiles t = tiles_of(f, out);
+  const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
+  const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
+  const Tile tile = gemm_tile(target, vectors_for(target, f.o));
+  return tile_seconds(target, tile, rows, o, c, true) + pack_seconds(9 * c * o) + move_seconds((9 + points) * c * o) +
+         move_seconds(image_floats(f, f.c) + rows * c) + move_seconds(image_floats(f, f.o) + rows * o);
+}
+
+// The tiles over the images read, which begin in the padding, or over those written.
+ir::Attrs tile_attrs(const ops::Window& w, const Tiles& t, bool read) {
+  return {{"out", t.out},
+          {"tiles", read ? ir::Ints{w.y.in, w.x.in, t.h, t.w, t.count, w.y.before, w.x.before}
+                         : ir::Ints{w.y.out, w.x.out, t.h, t.w, t.count, 0, 0}}};
+}
+
+ir::Value transformed_images(Expansion& e, const Implicit& f, const Tiles& t, ir::Value x) {
+  return e.launch("winograd_input", {x}, f32({t.points(), t.count, e.type(x).shape.cols()}),
+                  tile_attrs(f.window, t, true));
+}
+
+// --- forward and data gradient --------------------------------------------------------------------------------------
+void expand_with(Expansion& e, const Implicit& f, int64_t out, ir::Value packed) {
+  const Tiles t = tiles_of(f, out);
+  const int64_t nv = vectors_for(e.target(), f.o), panels = e.type(packed).shape[0], tn = e.type(packed).shape[2];
+  const ir::Value u = e.launch("winograd_weights", {packed}, f32({t.points() * panels, f.c, tn}), {{"out", out}});
+  const ir::Value v = transformed_images(e, f, t, e.in(0));
+  const ir::Value m = e.launch("gemm", {v, u}, f32({t.points(), t.count, f.o}),
+                               {{"nv", nv}, {"packed", 1}, {"ta", 0}, {"batch", t.points()}});
+  ir::Values inputs{m};
+  for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
+  ir::Attrs attrs = tile_attrs(f.window, t, false);
+  attrs.set("epilogue", e.attrs().text("epilogue", ""));
+  e.result(0, e.launch("winograd_output", inputs, e.out_type(0), attrs));
+}
+
+template <int out>
+bool accepts(const ops::OpView& v, const Target&) {
+  const Implicit f = forward_of(v);
+  return fits(f, out) && exact_enough(f, out);
+}
+template <int out>
+double seconds(const ops::OpView& v, const Target& target) {
+  return seconds_of(target, forward_of(v), out);
+}
+template <int out>
+void expand(Expansion& e) {
+  const Implicit f = forward_of(e.view());
+  expand_with(e, f, out, pack_rows(e, e.in(1), 1, vectors_for(e.target(), f.o)));
+}
+
+template <int out>
+bool dx_accepts(const ops::OpView& v, const Target&) {
+  const Implicit f = gradient_of(v);
+  return fits(f, out) && exact_enough(f, out) && f.window.y.before >= 0 && f.window.x.before >= 0;
+}
+template <int out>
+double dx_seconds(const ops::OpView& v, const Target& target) {
+  return seconds_of(target, gradient_of(v), out);
+}
+template <int out>
+void expand_dx(Expansion& e) {
+  const Implicit f = gradient_of(e.view());
+  expand_with(e, f, out, pack_cols(e, e.in(1), 9, 1, vectors_for(e.target(), f.o)));
+}
+
+// --- weight gradient ------------------------------------------------------------------------------------------------
+// The forward convolution whose weights these are.
+Implicit forward_of_dw(const ops::OpView& v) {
+  const Shape &x = v.in(0).shape, &dy = v.in(1).shape;
+  const int64_t groups = v.attrs.integer("groups", 1);
+  const ops::Window window = ops::window_of(v.attrs, {x[1], x[2]}, v.attrs.ints("kernel"));
+  return {window, x[0], x[3] / groups, dy[3] / groups, groups, dy[0] * dy[1] * dy[2]};
+}
+
+template <int out>
+bool dw_accepts(const ops::OpView& v, const Target& target) {
+  const Implicit f = forward_of_dw(v);
+  return fits(f, out) && exact_enough(f.pixels / 4, out) && f.o >= tuned(target, "gemm.VW");  // read in place
+}
+template <int out>
+double dw_seconds(const ops::OpView& v, const Target& target) {
+  const Implicit f = forward_of_dw(v);
+  const Tiles t = tiles_of(f, out);
+  const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
+  const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
+  const Tile tile = gemm_tile(target, vectors_for(target, f.o));
+  return tile_seconds(target, tile, points * c, o, static_cast<double>(t.count), true) +
+         move_seconds(image_floats(f, f.c) + rows * c) + move_seconds(image_floats(f, f.o) + rows * o) +
+         move_seconds((9 + points) * c * o);
+}
+template <int out>
+void expand_dw(Expansion& e) {
+  const Implicit f = forward_of_dw(e.view());
+  const Tiles t = tiles_of(f, out);
+  const ir::Value v = transformed_images(e, f, t, e.in(0));
+  const ir::Value dy =
+      e.launch("winograd_dy", {e.in(1)}, f32({t.points(), t.count, f.o}), tile_attrs(f.window, t, false));
+  const ir::Value m = e.launch("gemm", {v, dy}, f32({t.points(), f.c, f.o}),
+                               {{"nv", vectors_for(e.target(), f.o)}, {"packed", 0}, {"ta", 1}, {"batch", t.points()}});
+  e.result(0, e.launch("winograd_dw", {m}, e.out_type(0), {{"out", int64_t{out}}}));
+}
+
+}  // namespace
+
+KernelList winograd() {
+  static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights},
+                                       {"winograd_input", bind_input},
+                                       {"winograd_output", bind_output},
+                                       {"winograd_dy", bind_dy},
+                                       {"winograd_dw", bind_dw}};
+  static constexpr device::Candidate candidates[] = {
+      {"conv2d", "winograd4", accepts<4>, seconds<4>, expand<4>},
+      {"conv2d", "winograd2", accepts<2>, seconds<2>, expand<2>},
+      {"conv2d_dx", "winograd4", dx_accepts<4>, dx_seconds<4>, expand_dx<4>},
+      {"conv2d_dx", "winograd2", dx_accepts<2>, dx_seconds<2>, expand_dx<2>},
+      {"conv2d_dw", "winograd4", dw_accepts<4>, dw_seconds<4>, expand_dw<4>},
+      {"conv2d_dw", "winograd2", dw_accepts<2>, dw_seconds<2>, expand_dw<2>}};
+  return {kernels, candidates};
+}
+
+}  // namespace situ::opencl::kernels

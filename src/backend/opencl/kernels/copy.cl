@@ -51,6 +51,10 @@ __kernel GROUP void transpose(TENSOR(const int, x), TENSOR(int, y), __global con
     out += i * table[outer + a];
     in += i * table[2 * outer + a];
   }
-  for (int o = o0; o < min(others, o0 + SIDE); ++o)
-    for (int c = c0; c < min(cols, c0 + SIDE); ++c) out[o * y_last + c] = in[c * x_last + o];
+  const int c1 = min(cols, c0 + SIDE), o1 = min(others, o0 + SIDE);
+  const int c4 = c0 + (c1 - c0) / 4 * 4, o4 = o0 + (o1 - o0) / 4 * 4;
+  for (int c = c0; c < c4; c += 4)
+    for (int o = o0; o < o4; o += 4) turn_4x4(in + c * x_last + o, x_last, out + o * y_last + c, y_last);
+  for (int o = o0; o < o1; ++o)
+    for (int c = o < o4 ? c4 : c0; c < c1; ++c) out[o * y_last + c] = in[c * x_last + o];
 }

@@ -113,6 +113,7 @@ __kernel GROUP void moments_final(TENSOR(const float, x), TENSOR(float, mean), T
 
 // The statistics of the groups that columns c.. belong to; a row of them per image.
 static inline fv by_group(__global const float* row, int c, int width) {
+  if (width == 1) return LOAD(row + c);
   float t[VW];
 #pragma unroll
   for (int l = 0; l < VW; ++l) t[l] = row[(c + l) / width];

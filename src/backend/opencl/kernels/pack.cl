@@ -30,16 +30,27 @@ __kernel GROUP void pack_rows(TENSOR(const float, b), TENSOR(float, p), int n, i
   }
 }
 
-// Column by column: reads run along w, writes stay within the chunk, which the nearest cache holds.
+// In squares turned in registers: reads run along w, writes along the panel's rows.
+static inline void pack_columns(__global const float* from, int pitch, __global float* to, int rows, int cols) {
+  for (int j = 0; j < TN; j += 4) {
+    __global const float* p = from + j * pitch;
+    int i = 0;
+    if (j + 4 <= min(cols, TN))
+      for (; i + 4 <= rows; i += 4)
+        turn_4x4((__global const int*)(p + i), pitch, (__global int*)(to + i * TN + j), TN);
+    for (; i < rows; ++i)
+      for (int l = j; l < min(j + 4, TN); ++l) to[i * TN + l] = l < cols ? from[l * pitch + i] : 0.0f;
+  }
+}
+
 __kernel GROUP void pack_cols(TENSOR(const float, w), TENSOR(float, p), int n, int kt, int taps, int panels, int chunk) {
   const int panel = get_global_id(1), c0 = panel % panels * TN, first = panel / panels * kt, k = taps * kt;
   const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
   __global float* to = START(p) + panel * k * TN;
   for (int begin = k0; begin < k1;) {
     const int tap = begin / kt, end = min(k1, (tap + 1) * kt);
-    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first - tap * kt;
-    for (int j = 0; j < TN; ++j)
-      for (int i = begin; i < end; ++i) to[i * TN + j] = c0 + j < n ? from[j * w_pitch + i] : 0.0f;
+    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first + begin - tap * kt;
+    pack_columns(from, w_pitch, to + begin * TN, end - begin, n - c0);
     begin = end;
   }
 }

@@ -4,62 +4,77 @@
 //   depthwise_dx  dx[n, iy, ix, c] = epilogue(sum_{r,s} dy[n, (iy + pt - r*dh) / sh, (ix + pl - s*dw) / sw, c] * w[r, s, c])
 //   depthwise_dw  part[split, r, s, c] = sum over the split's lines of x[under the tap, c] * dy[n, oy, ox, c]
 //
-// A work-item owns TM pixels (depthwise_dw: TM taps of one r) and walks `chunk` vectors of VW channels of them: where they
-// lie is worked out once. VW <= C: the last vector starts early (common.clh). Taps outside the image read zeros. With
-// stride 1 the data gradient is `depthwise` with `flip` set; with a larger one, pixels of one phase (conv.cl) share their
-// taps, and axis 2 of the grid counts phases.
+// A work-item of depthwise owns TM neighbouring pixels of a line, `tiles` times one after the other, and walks `chunk`
+// vectors of VW channels of them; one of depthwise_dx TM pixels of a phase (conv.cl: with a larger stride those that share
+// their taps; axis 2 of the grid counts phases); one of depthwise_dw KR x KS taps of a vector. VW <= C: the last vector
+// starts early (common.clh). Taps outside the image read zeros. With stride 1 the data gradient is `depthwise` with `flip`.
 #define NV 1
 #include "tile.clh"
 #include "window.clh"
 
-// Bit k: position at + k * step lies within 0 .. extent - 1.
-static inline uint bits_inside(int at, int step, int taps, int extent) {
-  uint bits = 0;
-  for (int k = 0; k < taps; ++k) bits |= (uint)((uint)(at + k * step) < (uint)extent) << k;
-  return bits;
+#ifndef KR
+#define KR 3  // rows of taps that a work-item of depthwise_dw sums side by side
+#endif
+#ifndef KS
+#define KS 0  // taps of a row: depthwise loads a column of x once for all of them, 0: once for each; depthwise_dw: side by side
+#endif
+#ifndef KSW
+#define KSW 1  // depthwise with KS: the stride along a line
+#endif
+
+// acc[i] += one row of taps at TM pixels; `line` points at the column of x under the first tap of the first pixel, which
+// is column `first` of the image and may lie outside.
+static inline void add_taps(fv acc[TM][NV], __global const float* line, __global const float* zeros, int pitch, int first,
+                            Window g, __global const float* w, int w_step) {
+#if KS
+  fv columns[(TM - 1) * KSW + KS];
+#pragma unroll
+  for (int j = 0; j < (TM - 1) * KSW + KS; ++j)
+    columns[j] = LOAD((uint)(first + j) < (uint)g.w ? line + j * pitch : zeros);
+#pragma unroll
+  for (int s = 0; s < KS; ++s) {
+    const fv wv = LOAD(w + s * w_step);
+#pragma unroll
+    for (int i = 0; i < TM; ++i) acc[i][0] = MAC(columns[i * KSW + s], wv, acc[i][0]);
+  }
+#else
+  for (int s = 0; s < g.s; ++s) {
+    const fv wv = LOAD(w + s * w_step);
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+      const int j = i * g.sw + s * g.dw;
+      acc[i][0] = MAC(LOAD((uint)(first + j) < (uint)g.w ? line + j * pitch : zeros), wv, acc[i][0]);
+    }
+  }
+#endif
 }
 
 __kernel GROUP void depthwise(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
-                              WINDOW_PARAMS, int pixels, int flip, int chunk) {
+                              WINDOW_PARAMS, int lines, int flip, int chunk, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), m0 = (int)get_global_id(1) * TM;
-  if (v0 >= v1 || m0 >= pixels) return;
-  int row[TM], from[TM];  // the pixel written; the element under the first tap, which may lie outside
-  uint rows[TM], columns[TM];
-  int inside = 1;
-  Pixel q = pixel_at(m0, g.oh, g.ow);
+  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), line = get_global_id(1);
+  if (v0 >= v1 || line >= lines) return;
+  const int n = line / g.oh, iy0 = (line - n * g.oh) * g.sh - g.pt, w_step = flip ? -w_pitch : w_pitch;
+  for (int t = 0; t < tiles; ++t) {
+    const int ox = ((int)get_global_id(2) * tiles + t) * TM, ix = ox * g.sw - g.pl;
+    if (ox >= g.ow) return;
+    int row[TM];
 #pragma unroll
-  for (int i = 0; i < TM; ++i) {
-    const int py = q.y * g.sh - g.pt, px = q.x * g.sw - g.pl;
-    row[i] = m0 + i < pixels ? m0 + i : -1;
-    from[i] = ((q.n * g.h + py) * g.w + px) * x_pitch;
-    rows[i] = bits_inside(py, g.dh, g.r, g.h);
-    columns[i] = bits_inside(px, g.dw, g.s, g.w);
-    inside &= py >= 0 && py + (g.r - 1) * g.dh < g.h && px >= 0 && px + (g.s - 1) * g.dw < g.w;
-    if (m0 + i + 1 < pixels) q = next_pixel(q, g.oh, g.ow);
-  }
-  for (int v = v0; v < v1; ++v) {
-    const int c0 = v * VW, c = min(c0, g.c - VW), at[NV] = {c - c0};
-    __global const float *x_start = START(x) + c, *w_start = START(w) + c;
-    fv acc[TM][NV];
-    tile_clear(acc);
-    for (int r = 0; r < g.r; ++r) {
-      for (int s = 0; s < g.s; ++s) {
-        const int t = r * g.s + s, step = (r * g.dh * g.w + s * g.dw) * x_pitch;
-        const fv wv = LOAD(w_start + (flip ? g.r * g.s - 1 - t : t) * w_pitch);
-        if (inside)
-#pragma unroll
-          for (int i = 0; i < TM; ++i) acc[i][0] = MAC(LOAD(x_start + from[i] + step), wv, acc[i][0]);
-        else
-#pragma unroll
-          for (int i = 0; i < TM; ++i) {
-            const int there = (rows[i] >> r) & (columns[i] >> s) & 1;
-            acc[i][0] = MAC(LOAD(there ? x_start + from[i] + step : x_slab), wv, acc[i][0]);
-          }
+    for (int i = 0; i < TM; ++i) row[i] = ox + i < g.ow ? line * g.ow + ox + i : -1;
+    for (int v = v0; v < v1; ++v) {
+      const int c0 = v * VW, c = min(c0, g.c - VW), at[NV] = {c - c0};
+      __global const float* w_start = START(w) + (flip ? g.r * g.s - 1 : 0) * w_pitch + c;
+      fv acc[TM][NV];
+      tile_clear(acc);
+      for (int r = 0; r < g.r; ++r) {
+        const int iy = iy0 + r * g.dh;
+        if ((uint)iy >= (uint)g.h) continue;
+        add_taps(acc, START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c, x_slab, x_pitch, ix, g,
+                 w_start + r * g.s * w_step, w_step);
       }
+      tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
     }
-    tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
   }
 }
 
@@ -105,33 +120,53 @@ __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w),
   }
 }
 
+// acc += pixels from..to-1 of a line of dy (at b) times what lies under a row of taps in a line of x (at a, under the first
+// tap of pixel 0). `tested`: taps may lie outside the line.
+static inline void add_pixels(fv acc[KS + !KS], __global const float* a, int pitch, __global const float* zeros,
+                              __global const float* b, int b_step, Window g, int first, int from, int to, int tested) {
+  for (int ox = from; ox < to; ++ox) {
+    const fv bv = LOAD(b + ox * b_step);
+#pragma unroll
+    for (int s = 0; s < KS; ++s) {
+      const int j = ox * g.sw + s * g.dw, there = !tested || (uint)(first + j) < (uint)g.w;
+      acc[s] = MAC(LOAD(there ? a + j * pitch : zeros), bv, acc[s]);
+    }
+  }
+}
+
 __kernel GROUP void depthwise_dw(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                  int lines, int lines_per_split) {
   const Window g = WINDOW;
-  const Extra extras[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
-  const int tiles = (g.s + TM - 1) / TM, split = get_global_id(2);
-  const int c0 = (int)get_global_id(0) * VW, r = (int)get_global_id(1) / tiles, s0 = (int)get_global_id(1) % tiles * TM;
-  if (c0 >= g.c || r >= g.r) return;
-  const int c = min(c0, g.c - VW), at[NV] = {c - c0};
-  fv acc[TM][NV];
-  tile_clear(acc);
-  const int end = min(lines, (split + 1) * lines_per_split);
-  for (int line = split * lines_per_split; line < end; ++line) {
-    const int n = line / g.oh, iy = (line - n * g.oh) * g.sh - g.pt + r * g.dh;
-    if (iy < 0 || iy >= g.h) continue;
-    __global const float* a = START(x) + (n * g.h + iy) * g.w * x_pitch + c;
-    __global const float* b = START(dy) + line * g.ow * dy_pitch + c;
-    for (int ox = 0; ox < g.ow; ++ox) {
-      const fv bv = LOAD(b + ox * dy_pitch);
+  const int groups = (g.s + KS - 1) / max(KS, 1), split = get_global_id(2);
+  const int v = get_global_id(0), r0 = (int)get_global_id(1) / groups * KR, s0 = (int)get_global_id(1) % groups * KS;
+  if (v >= VECTORS(g.c) || r0 >= g.r) return;
+  const int c = vector_start(v, g.c), end = min(lines, (split + 1) * lines_per_split);
+  // Pixels of a line under whose taps it goes on on both sides.
+  const int before = g.pl - s0 * g.dw, beyond = g.w - 1 + g.pl - (s0 + KS - 1) * g.dw;
+  const int first = clamp((before + g.sw - 1) / g.sw, 0, g.ow);
+  const int last = beyond < 0 ? first : clamp(beyond / g.sw + 1, first, g.ow);
+  fv acc[KR][KS + !KS];
 #pragma unroll
-      for (int i = 0; i < TM; ++i) {
-        const int ix = ox * g.sw - g.pl + (s0 + i) * g.dw, inside = ix >= 0 && ix < g.w;
-        acc[i][0] = MAC(LOAD(inside ? a + ix * x_pitch : x_slab), bv, acc[i][0]);
-      }
+  for (int r = 0; r < KR; ++r)
+#pragma unroll
+    for (int s = 0; s < KS; ++s) acc[r][s] = (fv)(0.0f);
+  for (int line = split * lines_per_split; line < end; ++line) {
+    const int n = line / g.oh, iy0 = (line - n * g.oh) * g.sh - g.pt + r0 * g.dh;
+    __global const float* b = START(dy) + line * g.ow * dy_pitch + c;
+#pragma unroll
+    for (int r = 0; r < KR; ++r) {
+      const int iy = iy0 + r * g.dh, ix = s0 * g.dw - g.pl;
+      if ((uint)iy >= (uint)g.h) continue;
+      __global const float* a = START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c;
+      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, 0, first, 1);
+      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, first, last, 0);
+      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, last, g.ow, 1);
     }
   }
-  int row[TM];
 #pragma unroll
-  for (int i = 0; i < TM; ++i) row[i] = s0 + i < g.s ? (split * g.r + r) * g.s + s0 + i : -1;
-  tile_store(acc, START(y), y_pitch, row, 0, c0, g.c, at, extras);
+  for (int r = 0; r < KR; ++r)
+#pragma unroll
+    for (int s = 0; s < KS; ++s)
+      if (r0 + r < g.r && s0 + s < g.s)
+        store_vector(acc[r][s], START(y) + ((split * g.r + r0 + r) * g.s + s0 + s) * y_pitch, v, g.c, 0);
 }

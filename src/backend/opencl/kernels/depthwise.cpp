@@ -4,8 +4,17 @@
 namespace situ::opencl::kernels {
 namespace {
 
-constexpr int64_t kMostTaps = 8;      // of a row that one work-item of the weight gradient sums side by side
-constexpr int64_t kLongestAxis = 32;  // taps along an axis: a bit for each
+constexpr int64_t kMostTaps = 10;     // that one work-item of the weight gradient sums side by side, if it can
+constexpr int64_t kMostColumns = 20;  // of x that a work-item keeps for all taps of a row
+
+// The taps of a work-item of the weight gradient.
+struct Taps {
+  int64_t rows, cols, groups;
+};
+Taps taps_of(int64_t r, int64_t s) {
+  const int64_t cols = std::min(s, kMostTaps), rows = std::clamp<int64_t>(kMostTaps / cols, 1, r);
+  return {rows, cols, ceil_div(r, rows) * ceil_div(s, cols)};
+}
 
 Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t tm) {
   Call call = make_call("depthwise.cl", kernel);
@@ -27,12 +36,15 @@ int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
 }
 
 Call bind_forward(const LaunchSpec& launch, const Target& target) {
-  const int64_t tm = tuned(target, "depthwise.TM"), pixels = launch.out[0].rows();
+  const ir::Ints& w = launch.node.attrs.ints("window");
+  const int64_t tm = tuned(target, "depthwise.TM"), lines = launch.out[0].shape()[0] * w[kOh];
   Call call = depthwise_call(launch, target, "depthwise", tm);
-  const int64_t chunk = tuned(target, "depthwise.CHUNK");
-  add_ints(call, {pixels, launch.node.attrs.integer("flip"), chunk});
-  return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm), 1, tuned(target, "gemm.WX"),
-                  tuned(target, "gemm.WY"));
+  if (w[kDw] == 1 && (tm - 1) * w[kSw] + w[kS] <= kMostColumns) call.define("KS", w[kS]).define("KSW", w[kSw]);
+  const int64_t chunk = tuned(target, "depthwise.CHUNK"), chunks = ceil_div(vectors_of(launch, target), chunk);
+  const int64_t along = ceil_div(w[kOw], tm), work = tm * w[kR] * w[kS] * std::min(w[kC], chunk * 16);
+  const int64_t tiles = tiles_per_item(target, along, lines * chunks, work);
+  add_ints(call, {lines, launch.node.attrs.integer("flip"), chunk, tiles});
+  return set_grid(call, chunks, lines, ceil_div(along, tiles), tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
 Call bind_dx(const LaunchSpec& launch, const Target& target) {
@@ -48,27 +60,28 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) {
 
 Call bind_dw(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
-  const int64_t tm = std::min(w[kS], kMostTaps), lines = launch.in[1].shape()[0] * w[kOh];
-  const int64_t splits = launch.node.attrs.integer("splits");
-  Call call = depthwise_call(launch, target, "depthwise_dw", tm);
+  const int64_t lines = launch.in[1].shape()[0] * w[kOh], splits = launch.node.attrs.integer("splits");
+  const Taps taps = taps_of(w[kR], w[kS]);
+  Call call = depthwise_call(launch, target, "depthwise_dw", 1);
+  call.define("KR", taps.rows).define("KS", taps.cols);
   add_ints(call, {lines, ceil_div(lines, splits)});
-  return set_grid(call, vectors_of(launch, target), w[kR] * ceil_div(w[kS], tm), splits, tuned(target, "gemm.WX"),
+  return set_grid(call, vectors_of(launch, target), taps.groups, splits, tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
-bool is_depthwise(const ir::Attrs& attrs, int64_t c, int64_t o, const Shape& w) {
+bool is_depthwise(const ir::Attrs& attrs, int64_t c, int64_t o) {
   const int64_t groups = attrs.integer("groups", 1);
-  return groups > 1 && c == groups && o == groups && w[0] <= kLongestAxis && w[1] <= kLongestAxis;
+  return groups > 1 && c == groups && o == groups;
 }
 bool forward_accepts(const ops::OpView& v, const Target&) {
-  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3], v.in(1).shape);
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
 }
 bool dx_accepts(const ops::OpView& v, const Target&) {
-  return v.in(1).shape[2] == 1 && is_depthwise(v.attrs, v.attrs.integer("groups", 1), v.in(0).shape[3], v.in(1).shape);
+  return v.in(1).shape[2] == 1 && is_depthwise(v.attrs, v.attrs.integer("groups", 1), v.in(0).shape[3]);
 }
 bool dw_accepts(const ops::OpView& v, const Target&) {
-  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3], v.out(0).shape);
+  return is_depthwise(v.attrs, v.in(0).shape[3], v.in(1).shape[3]);
 }
 double seconds(const ops::OpView& v, const Target&) {
   return ops::cost_of(v).flops / kNominalFlops * 5 + kNominalLaunch;
@@ -103,8 +116,11 @@ void expand_dw(Expansion& e) {
   const Shape &x = e.type(e.in(0)).shape, &dw = e.out_type(0).shape;
   const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, e.attrs().ints("kernel"));
   const int64_t lines = x[0] * window.y.out;
-  const int64_t items = dw[0] * ceil_div(dw[1], kMostTaps) * ceil_div(x[3], vector_width(e.target(), x[3]));
-  const int64_t splits = std::clamp<int64_t>(ceil_div(tuned(e.target(), "gemm.ITEMS"), items), 1, lines);
+  const int64_t items = taps_of(dw[0], dw[1]).groups * ceil_div(x[3], vector_width(e.target(), x[3]));
+  // Work-items of a split read neighbouring channels of the same lines one after the other: they should stay cached.
+  const int64_t busy = ceil_div(tuned(e.target(), "gemm.ITEMS"), items);
+  const int64_t cached = 4 * (x.count() + e.type(e.in(1)).shape.count()) / 1024 / tuned(e.target(), "dw.SLAB");
+  const int64_t splits = std::clamp<int64_t>(std::max(busy, cached), 1, lines);
   const Type part = splits > 1 ? f32({splits, dw[0], dw[1], dw[2], dw[3]}) : e.out_type(0);
   const ir::Value sums =
       e.launch("depthwise_dw", e.inputs(), part, {{"window", window_ints(window, x[3], x[3])}, {"splits", splits}});

@@ -4,8 +4,8 @@
 //
 //   B in panels [N / TN][K][TN]: b_step = TN, b_panel = K * TN, last = any;  in place: b_step = pitch, b_panel = TN,
 //   last = N - VW (tile.clh). Work-item (x, panel, z): `tiles` tiles of TM rows one below the other, so that the panel
-//   stays in the cache. Axis z counts parts, each with a y[z, m, n] of its own: splits of K (z sums k from z * k_step on;
-//   sum_splits adds them), or the products of a batch (a and b of z lie z * a_batch and z * b_batch elements on).
+//   stays in the cache. Axis z counts parts, each with a y of its own, y_batch elements apart: splits of K (z sums k from
+//   z * k_step on; sum_splits adds them), or the products of a batch (a and b of z lie z * a_batch and z * b_batch on).
 #include "tile.clh"
 
 #ifndef TA
@@ -30,7 +30,7 @@ static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch
 
 __kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, int m, int n,
                          int k, int b_step, int b_panel, int last, int k_split, int k_step, int a_batch, int b_batch,
-                         int tiles) {
+                         int y_batch, int tiles) {
   const int panel = get_global_id(1), part = get_global_id(2), c0 = panel * TN;
   if (c0 >= n) return;
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -53,7 +53,7 @@ __kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(
     }
     int row[TM];
 #pragma unroll
-    for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? part * m + m0 + i : -1;
-    tile_store(acc, START(y), y_pitch, row, 0, c0, n, at, extras);
+    for (int i = 0; i < TM; ++i) row[i] = m0 + i < m ? m0 + i : -1;
+    tile_store(acc, START(y) + part * y_batch, y_pitch, row, 0, c0, n, at, extras);
   }
 }

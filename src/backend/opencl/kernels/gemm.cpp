@@ -9,30 +9,56 @@
 namespace situ::opencl::kernels {
 namespace {
 
+// What the parts of a launch (splits of K, or the products of a batch) do.
+struct Parts {
+  int64_t m, n, k;
+  int64_t count = 1, k_split = 0, k_step = 0;
+  int64_t a = 0, b = 0, y = 0;  // elements from part to part
+};
+
+// A batch of products: operands are [batch, plane], a plane a dense matrix (b: its panels) and what separates it from
+// the next one. The launch then sees them as plain matrices.
+Parts batch_parts(const ir::Attrs& attrs, TensorArg& a, TensorArg& b, TensorArg& y) {
+  Parts p{.m = attrs.integer("m"), .n = attrs.integer("n"), .k = attrs.integer("k")};
+  p.k_split = p.k;
+  p.count = attrs.integer("batch");
+  p.a = a.pitch, p.b = b.pitch, p.y = y.pitch;
+  for (const TensorArg* t : {&a, &b, &y}) int_of(p.count * t->pitch);
+  const bool ta = attrs.flag("ta");
+  a.pitch = ta ? p.m : p.k, a.type = f32({ta ? p.k : p.m, a.pitch});
+  b.pitch = p.n, b.type = f32({p.k, p.n});
+  y.pitch = p.n, y.type = f32({p.m, p.n});
+  return p;
+}
+Parts split_parts(const ir::Attrs& attrs, const TensorArg& a, const TensorArg& y) {
+  const bool ta = attrs.flag("ta");
+  Parts p{.m = ta ? a.cols() : a.rows(), .n = y.cols(), .k = ta ? a.rows() : a.cols()};
+  p.count = attrs.integer("splits");
+  p.k_split = p.k_step = ceil_div(p.k, p.count);
+  p.y = p.m * y.pitch;
+  SITU_ASSERT(p.count == 1 || y.dense(), "partial sums are dense");
+  return p;
+}
+
 Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   const ir::Attrs& attrs = launch.node.attrs;
-  const TensorArg &a = launch.in[0], &b = launch.in[1], &y = launch.out[0];
-  const bool ta = attrs.flag("ta"), packed = attrs.flag("packed");
-  const int64_t batch = attrs.integer("batch", 1), splits = attrs.integer("splits", 1), parts = batch * splits;
-  const int64_t a_rows = a.rows() / batch, m = ta ? a.cols() : a_rows, n = y.cols(), k = ta ? a_rows : a.cols();
+  TensorArg a = launch.in[0], b = launch.in[1], y = launch.out[0];
+  const bool packed = attrs.flag("packed");
   const Tile tile = gemm_tile(target, attrs.integer("nv"));
-  SITU_ASSERT(batch == 1 || splits == 1, "a batch of products is not split");
-  SITU_ASSERT(splits == 1 || y.dense(), "partial sums are dense");
-  int_of(parts * m * n);
+  const Parts p = attrs.has("batch") ? batch_parts(attrs, a, b, y) : split_parts(attrs, a, y);
 
   Call call = make_call("gemm.cl", "gemm");
   define_tile(call, target, tile);
-  call.define("TA", ta);
+  call.define("TA", attrs.flag("ta"));
   define_epilogue(call, attrs);
   for (const TensorArg* t : {&a, &b, &y}) add_tensor(call, *t);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
-  const int64_t k_split = ceil_div(k, splits), rows = ceil_div(m, tile.tm), panels = ceil_div(n, tile.tn());
-  const int64_t tiles = tiles_per_item(target, rows, panels * parts, tile.tm * tile.tn() * k_split);
-  const int64_t last = packed ? std::numeric_limits<int32_t>::max() : n - tile.vw;
-  add_ints(call, {m, n, k, packed ? tile.tn() : b.pitch, packed ? k * tile.tn() : tile.tn(), last, k_split});
-  const int64_t b_batch = packed ? panels * k * tile.tn() : k * b.pitch;
-  add_ints(call, {splits > 1 ? k_split : 0, batch > 1 ? a_rows * a.pitch : 0, batch > 1 ? b_batch : 0, tiles});
-  return set_grid(call, ceil_div(rows, tiles), panels, parts, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
+  const int64_t rows = ceil_div(p.m, tile.tm), panels = ceil_div(p.n, tile.tn());
+  const int64_t tiles = tiles_per_item(target, rows, panels * p.count, tile.tm * tile.tn() * p.k_split);
+  const int64_t last = packed ? std::numeric_limits<int32_t>::max() : p.n - tile.vw;
+  add_ints(call, {p.m, p.n, p.k, packed ? tile.tn() : b.pitch, packed ? p.k * tile.tn() : tile.tn(), last});
+  add_ints(call, {p.k_split, p.k_step, p.a, p.b, p.y, tiles});
+  return set_grid(call, ceil_div(rows, tiles), panels, p.count, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
 Product product_of(const ops::OpView& v) {

@@ -9,7 +9,8 @@
 //   winograd_dy       e[point, tile, o]      = A dy A^T; pixels beyond the image are zeros
 //   winograd_dw       dw[r, s, c, o]         = G^T m G of m[point, c, o]
 //
-// Between them stand batched products (gemm.cl), one per point. OUT = 4 multiplies a quarter as often as the direct sum,
+// A point's matrix is a plane: dense, the next one a pitch on. Between the transforms stand batched products
+// (gemm.cl), one per point. OUT = 4 multiplies a quarter as often as the direct sum,
 // OUT = 2 four ninths; both round more than it does. The points are 0, 1, -1 and infinity for OUT = 2; for OUT = 4 they
 // are 0, 3/4, -3/4, 3/2, -3/2 and infinity: exact in binary, and a quarter of the error of the usual 1, -1, 2, -2.
 // A work-item walks `chunk` units, each a channel vector of a tile; `whole`: of whole tiles (common.clh).
@@ -137,7 +138,7 @@ SQUARE(transform_dy, dy_line, IN, OUT)
 SQUARE(transform_dw, dw_line, 3, IN)
 
 // --- kernels --------------------------------------------------------------------------------------------------------
-__kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), int k, int panels, int chunk) {
+__kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), int k, int chunk) {
   const int panel = get_global_id(1), k0 = (int)get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
   for (int row = k0; row < k1; ++row) {
     for (int c = 0; c < PANEL; c += VW) {
@@ -147,7 +148,7 @@ __kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), i
       transform_weights(to, w);
 #pragma unroll
       for (int i = 0; i < IN * IN; ++i)
-        STORE(to[i / IN][i % IN], START(u) + ((i * panels + panel) * k + row) * PANEL + c);
+        STORE(to[i / IN][i % IN], START(u) + i * u_pitch + (panel * k + row) * PANEL + c);
     }
   }
 }
@@ -170,7 +171,7 @@ static inline void store_points(fv square[IN][IN], __global float* to, int step,
 }
 
 __kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int h, int w, int c, int tiles_h,
-                                   int tiles_w, int tiles, int top, int left, int units, int chunk, int whole) {
+                                   int tiles_w, int top, int left, int units, int chunk, int whole) {
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
   for (int unit = first; unit < last; ++unit) {
     const int tile = unit / VECTORS(c), vector = unit - tile * VECTORS(c);
@@ -186,12 +187,12 @@ __kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int
         pixels[i][j] = LOAD(there ? from + (i * w + j) * x_pitch : x_slab);
       }
     transform_input(points, pixels);
-    store_points(points, START(v) + tile * c, tiles * c, vector, c, whole);
+    store_points(points, START(v) + tile * c, v_pitch, vector, c, whole);
   }
 }
 
 __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPILOGUE_PARAMS, int h, int w, int o,
-                                    int tiles_h, int tiles_w, int tiles, int units, int chunk, int whole) {
+                                    int tiles_h, int tiles_w, int units, int chunk, int whole) {
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
   for (int unit = first; unit < last; ++unit) {
@@ -199,7 +200,7 @@ __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPI
     const Tile t = tile_at(tile, tiles_h, tiles_w, 0, 0);
     fv points[IN][IN], pixels[OUT][OUT];
 #pragma unroll
-    for (int i = 0; i < IN * IN; ++i) points[i / IN][i % IN] = LOAD(START(m) + (i * tiles + tile) * o + c);
+    for (int i = 0; i < IN * IN; ++i) points[i / IN][i % IN] = LOAD(START(m) + i * m_pitch + tile * o + c);
     transform_output(pixels, points);
 #pragma unroll
     for (int i = 0; i < OUT; ++i)
@@ -213,7 +214,7 @@ __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPI
 }
 
 __kernel GROUP void winograd_dy(TENSOR(const float, dy), TENSOR(float, e), int h, int w, int o, int tiles_h, int tiles_w,
-                                int tiles, int units, int chunk, int whole) {
+                                int units, int chunk, int whole) {
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
   for (int unit = first; unit < last; ++unit) {
     const int tile = unit / VECTORS(o), vector = unit - tile * VECTORS(o);
@@ -226,7 +227,7 @@ __kernel GROUP void winograd_dy(TENSOR(const float, dy), TENSOR(float, e), int h
       for (int j = 0; j < OUT; ++j)
         pixels[i][j] = LOAD(t.y + i < h && t.x + j < w ? from + (i * w + j) * dy_pitch : dy_slab);
     transform_dy(points, pixels);
-    store_points(points, START(e) + tile * o, tiles * o, vector, o, whole);
+    store_points(points, START(e) + tile * o, e_pitch, vector, o, whole);
   }
 }
 
@@ -237,7 +238,7 @@ __kernel GROUP void winograd_dw(TENSOR(const float, m), TENSOR(float, y), int c,
     fv points[IN][IN], taps[3][3];
 #pragma unroll
     for (int i = 0; i < IN * IN; ++i)
-      points[i / IN][i % IN] = LOAD(START(m) + (i * c + channel) * o + vector_start(vector, o));
+      points[i / IN][i % IN] = LOAD(START(m) + i * m_pitch + channel * o + vector_start(vector, o));
     transform_dw(taps, points);
 #pragma unroll
     for (int t = 0; t < 9; ++t)

@@ -10,7 +10,7 @@ namespace {
 
 // --- binding --------------------------------------------------------------------------------------------------------
 // How the images are cut into tiles: attribute `tiles` of the launches.
-enum { kImageH, kImageW, kTilesH, kTilesW, kTiles, kTop, kLeft };
+enum { kImageH, kImageW, kChannels, kTilesH, kTilesW, kTiles, kTop, kLeft };
 
 Call tile_call(const LaunchSpec& launch, std::string_view kernel, int64_t vw) {
   Call call = make_call("winograd.cl", kernel);
@@ -29,25 +29,25 @@ Call& walk_units(Call& call, const Target& target, int64_t things, int64_t cols)
 
 Call bind_weights(const LaunchSpec& launch, const Target& target) {
   const TensorArg &p = launch.in[0], &u = launch.out[0];
-  const int64_t panels = p.shape()[0], k = u.shape()[1], tn = p.cols();
+  const int64_t panels = p.shape()[0], k = p.shape()[1] / 9, tn = p.cols();
   Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
   call.define("PANEL", tn);
   add_tensor(call, p);
   add_tensor(call, u);
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
-  add_ints(call, {k, panels, chunk});
+  add_ints(call, {k, chunk});
   return set_grid(call, ceil_div(k, chunk), panels, 1, tuned(target, "gemm.WX"));
 }
 
 Call bind_tiles(const LaunchSpec& launch, const Target& target, std::string_view kernel, bool padded) {
   const ir::Ints& t = launch.node.attrs.ints("tiles");
-  const int64_t cols = launch.in[0].cols();
+  const int64_t cols = t[kChannels];
   Call call = tile_call(launch, kernel, vector_width(target, cols));
   define_epilogue(call, launch.node.attrs);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.out[0]);
   for (size_t i = 1; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
-  add_ints(call, {t[kImageH], t[kImageW], cols, t[kTilesH], t[kTilesW], t[kTiles]});
+  add_ints(call, {t[kImageH], t[kImageW], cols, t[kTilesH], t[kTilesW]});
   if (padded) add_ints(call, {t[kTop], t[kLeft]});
   return walk_units(call, target, t[kTiles], cols);
 }
@@ -120,28 +120,45 @@ double seconds_of(const Target& target, const Implicit& f, int64_t out) {
 }
 
 // The tiles over the images read, which begin in the padding, or over those written.
-ir::Attrs tile_attrs(const ops::Window& w, const Tiles& t, bool read) {
+ir::Attrs tile_attrs(const Implicit& f, const Tiles& t, bool read) {
+  const ops::WindowAxis &y = f.window.y, &x = f.window.x;
   return {{"out", t.out},
-          {"tiles", read ? ir::Ints{w.y.in, w.x.in, t.h, t.w, t.count, w.y.before, w.x.before}
-                         : ir::Ints{w.y.out, w.x.out, t.h, t.w, t.count, 0, 0}}};
+          {"tiles", read ? ir::Ints{y.in, x.in, f.c, t.h, t.w, t.count, y.before, x.before}
+                         : ir::Ints{y.out, x.out, f.o, t.h, t.w, t.count, 0, 0}}};
+}
+
+// One matrix for each point. A transform touches the same place of all of them, which must not fall into one set of a
+// cache, as in matrices of 2^n bytes: a line between them serves the nearest cache, a page between large ones the next.
+Type planes_of(const Tiles& t, int64_t elements) {
+  const int64_t line = 16, page = 1024, large = 1 << 20;  // floats
+  return f32({t.points(), elements + (t.points() * elements < large ? line : page)});
+}
+
+ir::Value multiplied(Expansion& e, const Tiles& t, ir::Value a, ir::Value b, const Product& p, bool packed) {
+  return e.launch("gemm", {a, b}, planes_of(t, p.m * p.n),
+                  {{"nv", vectors_for(e.target(), p.n)},
+                   {"packed", int64_t{packed}},
+                   {"ta", int64_t{p.ta}},
+                   {"batch", t.points()},
+                   {"m", p.m},
+                   {"n", p.n},
+                   {"k", p.k}});
 }
 
 ir::Value transformed_images(Expansion& e, const Implicit& f, const Tiles& t, ir::Value x) {
-  return e.launch("winograd_input", {x}, f32({t.points(), t.count, e.type(x).shape.cols()}),
-                  tile_attrs(f.window, t, true));
+  return e.launch("winograd_input", {x}, planes_of(t, t.count * f.c), tile_attrs(f, t, true));
 }
 
 // --- forward and data gradient --------------------------------------------------------------------------------------
 void expand_with(Expansion& e, const Implicit& f, int64_t out, ir::Value packed) {
   const Tiles t = tiles_of(f, out);
-  const int64_t nv = vectors_for(e.target(), f.o), panels = e.type(packed).shape[0], tn = e.type(packed).shape[2];
-  const ir::Value u = e.launch("winograd_weights", {packed}, f32({t.points() * panels, f.c, tn}), {{"out", out}});
+  const ir::Value u =
+      e.launch("winograd_weights", {packed}, planes_of(t, e.type(packed).shape.count() / 9), {{"out", out}});
   const ir::Value v = transformed_images(e, f, t, e.in(0));
-  const ir::Value m = e.launch("gemm", {v, u}, f32({t.points(), t.count, f.o}),
-                               {{"nv", nv}, {"packed", 1}, {"ta", 0}, {"batch", t.points()}});
+  const ir::Value m = multiplied(e, t, v, u, {t.count, f.o, f.c, false, false}, true);
   ir::Values inputs{m};
   for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
-  ir::Attrs attrs = tile_attrs(f.window, t, false);
+  ir::Attrs attrs = tile_attrs(f, t, false);
   attrs.set("epilogue", e.attrs().text("epilogue", ""));
   e.result(0, e.launch("winograd_output", inputs, e.out_type(0), attrs));
 }
@@ -206,10 +223,8 @@ void expand_dw(Expansion& e) {
   const Implicit f = forward_of_dw(e.view());
   const Tiles t = tiles_of(f, out);
   const ir::Value v = transformed_images(e, f, t, e.in(0));
-  const ir::Value dy =
-      e.launch("winograd_dy", {e.in(1)}, f32({t.points(), t.count, f.o}), tile_attrs(f.window, t, false));
-  const ir::Value m = e.launch("gemm", {v, dy}, f32({t.points(), f.c, f.o}),
-                               {{"nv", vectors_for(e.target(), f.o)}, {"packed", 0}, {"ta", 1}, {"batch", t.points()}});
+  const ir::Value dy = e.launch("winograd_dy", {e.in(1)}, planes_of(t, t.count * f.o), tile_attrs(f, t, false));
+  const ir::Value m = multiplied(e, t, v, dy, {f.c, f.o, t.count, true, false}, false);
   e.result(0, e.launch("winograd_dw", {m}, e.out_type(0), {{"out", int64_t{out}}}));
 }
 

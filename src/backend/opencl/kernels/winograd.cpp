@@ -92,7 +92,7 @@ int64_t fewest_taps(const ops::Window& w) {
 }
 // The transforms' rounding grows with the root of the number of terms, what a sum may be off with the number itself:
 // sums of fewer terms are exact enough only when formed directly.
-bool exact_enough(int64_t terms, int64_t out) { return terms >= (out == 4 ? 128 : 32); }
+bool exact_enough(int64_t terms, int64_t out) { return terms >= (out == 4 ? 256 : 64); }
 bool exact_enough(const Implicit& f, int64_t out) { return exact_enough(f.c * fewest_taps(f.window), out); }
 
 bool fits(const Implicit& f, int64_t out) {

@@ -104,8 +104,8 @@ bool fits(const Implicit& f, int64_t out) {
          static_cast<double>(t.points() * f.c) * static_cast<double>(round_up(f.o, 64)) < most;
 }
 
-// Seconds for moving so many floats, read or written.
-double move_seconds(double floats) { return 4 * floats / kNominalBytes + kNominalLaunch; }
+// Seconds for a transform that reads and writes so many floats, scattered over planes: longer than a copy would take.
+double move_seconds(double floats) { return 6 * floats / kNominalBytes + kNominalLaunch; }
 double image_floats(const Implicit& f, int64_t channels) {
   return static_cast<double>(f.images * f.window.y.in * f.window.x.in * channels);
 }

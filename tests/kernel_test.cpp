@@ -5,6 +5,7 @@
 
 #include "harness.h"
 #include "ir/text.h"
+#include "plan/plan.h"
 #include "step/run.h"
 #include "step/self_test.h"
 
@@ -41,6 +42,34 @@ TEST_P(Kernels, AgreeWithTheOracle) {
       std::string where;
       EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, seed, &where), 1) << where;
     }
+}
+
+class Candidates : public testing::TestWithParam<Case> {};
+
+// The estimate takes the best candidate for a shape; a tuner may take any that accepts it, so all must be right.
+TEST_P(Candidates, AgreeWithTheOracleWhereTheyAreNotTheFirstChoice) {
+  const Case& c = GetParam();
+  device::Device* device = device_under_test(c.device);
+  if (!device) GTEST_SKIP() << c.device << " is left out by SITU_TEST_DEVICES";
+  for (const ops::Example& example : ops::examples(*c.op)) {
+    const ir::Graph graph = step::single_op_graph(*c.op, example, c.layout);
+    const ops::OpView view = ops::view_of(graph, node_of(graph, c.op->name));
+    const auto candidates = plan::candidates_for(*device, view);
+    for (size_t i = 1; i < candidates.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{} {} by `{}`", c.op->name, example.text, candidates[i]->name));
+      device->choices = {{device::node_key(view), std::string(candidates[i]->name)}};
+      std::string where;
+      EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, 1, &where), 1) << where;
+      device->choices.clear();
+    }
+  }
+}
+
+std::vector<Case> cases_with_candidates() {
+  std::vector<Case> list;
+  for (const Case& c : cases())
+    if (c.op->name == "matmul" || c.op->name.starts_with("conv2d")) list.push_back(c);
+  return list;
 }
 
 // An id beyond the table gives zeros even where the table is a slice and other rows follow it in memory.
@@ -83,10 +112,12 @@ TEST(LongSums, AreExactToAFewRoundings) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllOps, Kernels, testing::ValuesIn(cases()), [](const auto& instance) {
+std::string name_of(const testing::TestParamInfo<Case>& instance) {
   return instance.param.device + "_" + std::string(instance.param.op->name) +
          (instance.param.layout == Layout::pitched ? "_pitched" : "");
-});
+}
+INSTANTIATE_TEST_SUITE_P(AllOps, Kernels, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(AllOps, Candidates, testing::ValuesIn(cases_with_candidates()), name_of);
 
 }  // namespace
 }  // namespace situ::test

@@ -3,7 +3,7 @@
 // The data gradient with stride 1 is the forward kernel on reversed taps with C and O exchanged; with a larger stride
 // it has a kernel of its own that keeps to one phase of dx at a time. Where few channels make the taps at the border
 // dear, the images are first copied into ones with a border of zeros.
-#include "backend/opencl/kernels/tile.h"
+#include "backend/opencl/kernels/conv.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -53,42 +53,7 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
 Call bind_conv(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, false); }
 Call bind_conv_dx(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, true); }
 
-// --- the convolution a node stands for ------------------------------------------------------------------------------
-struct Implicit {
-  ops::Window window;            // slides over the images read (conv_dx: over those written)
-  int64_t images, c, o, groups;  // channels read and written, of a group
-  int64_t pixels;                // written, that meet all taps
-  bool is_product() const {
-    const ops::WindowAxis &y = window.y, &x = window.x;
-    return groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && !has_padding(window) &&
-           y.in == y.out && x.in == x.out;
-  }
-};
-
-Implicit forward_of(const ops::OpView& v) {
-  const Shape &x = v.in(0).shape, &w = v.in(1).shape;
-  const int64_t groups = v.attrs.integer("groups", 1);
-  const ops::Window window = ops::window_of(v.attrs, {x[1], x[2]}, {w[0], w[1]});
-  return {window, x[0], w[2], w[3] / groups, groups, x[0] * window.y.out * window.x.out};
-}
-
-// With stride 1 a window over dy, whose padding is what the kernel exceeds the forward one by; else the forward window.
-Implicit gradient_of(const ops::OpView& v) {
-  const Shape &dy = v.in(0).shape, &w = v.in(1).shape;
-  const ir::Ints& size = v.attrs.ints("size");
-  const int64_t groups = v.attrs.integer("groups", 1);
-  ops::Window window = ops::window_of(v.attrs, size, {w[0], w[1]});
-  const int64_t strides = window.y.stride * window.x.stride;
-  if (strides == 1) {
-    for (ops::WindowAxis* a : {&window.y, &window.x}) {
-      std::swap(a->in, a->out);
-      a->before = (a->kernel - 1) * a->dilation - a->before;
-      a->after = (a->kernel - 1) * a->dilation - a->after;
-    }
-  }
-  return {window, dy[0], w[3] / groups, w[2], groups, ceil_div(dy[0] * size[0] * size[1], strides)};
-}
-
+// --- estimates ------------------------------------------------------------------------------------------------------
 // Of the positions along an axis: which share has its whole window inside, for `neighbours` + 1 at once, and which
 // share of all taps meets the image.
 struct Coverage {
@@ -107,6 +72,7 @@ Coverage coverage_of(const ops::WindowAxis& a, int64_t neighbours) {
 
 // How much longer border tiles make it: they test each tap, but leave out those that no pixel of the tile meets.
 double border_factor(const Implicit& f, const Tile& tile) {
+  if (!has_padding(f.window)) return 1;
   const Coverage y = coverage_of(f.window.y, 0), x = coverage_of(f.window.x, tile.tm - 1);
   const double inside = y.inside * x.inside, walked = std::max(0.0, y.taps * (1 + x.taps) / 2 - inside);
   return inside + walked * (1 + 8.0 / static_cast<double>(f.c * tile.nv));
@@ -155,12 +121,10 @@ constexpr device::Candidate implicit(std::string_view name) {
 }
 
 // --- data gradient --------------------------------------------------------------------------------------------------
-bool has_stride(const Implicit& f) { return f.window.y.stride != 1 || f.window.x.stride != 1; }
-
 template <bool padded>
 bool dx_accepts(const ops::OpView& v, const Target&) {
   const Implicit f = gradient_of(v);
-  return !padded || (!has_stride(f) && has_padding(f.window));
+  return !padded || (!f.has_stride() && has_padding(f.window));
 }
 template <bool padded>
 double dx_seconds(const ops::OpView& v, const Target& target) {
@@ -171,7 +135,7 @@ void expand_dx(Expansion& e) {
   const Implicit f = gradient_of(e.view());
   const int64_t nv = vectors_for(e.target(), f.o), taps = f.window.y.kernel * f.window.x.kernel;
   const ir::Value b = pack_cols(e, e.in(1), taps, f.groups, nv);
-  if (!has_stride(f)) return launch_conv(e, f, e.in(0), b, true, padded);
+  if (!f.has_stride()) return launch_conv(e, f, e.in(0), b, true, padded);
   ir::Values inputs{e.in(0), b};
   for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
   e.result(0, e.launch("conv_dx", inputs, e.out_type(0),

@@ -1,0 +1,43 @@
+// conv.h -- the convolution that a conv2d or conv2d_dx node stands for, as its candidates see it.
+#pragma once
+#include "backend/opencl/kernels/tile.h"
+
+namespace situ::opencl::kernels {
+
+struct Implicit {
+  ops::Window window;            // slides over the images read (conv_dx: over those written)
+  int64_t images, c, o, groups;  // channels read and written, of a group
+  int64_t pixels;                // written, that meet all taps
+  bool is_product() const {
+    const ops::WindowAxis &y = window.y, &x = window.x;
+    return groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && !has_padding(window) &&
+           y.in == y.out && x.in == x.out;
+  }
+  bool has_stride() const { return window.y.stride != 1 || window.x.stride != 1; }
+};
+
+inline Implicit forward_of(const ops::OpView& v) {
+  const Shape &x = v.in(0).shape, &w = v.in(1).shape;
+  const int64_t groups = v.attrs.integer("groups", 1);
+  const ops::Window window = ops::window_of(v.attrs, {x[1], x[2]}, {w[0], w[1]});
+  return {window, x[0], w[2], w[3] / groups, groups, x[0] * window.y.out * window.x.out};
+}
+
+// With stride 1 a window over dy, whose padding is what the kernel exceeds the forward one by; else the forward window.
+inline Implicit gradient_of(const ops::OpView& v) {
+  const Shape &dy = v.in(0).shape, &w = v.in(1).shape;
+  const ir::Ints& size = v.attrs.ints("size");
+  const int64_t groups = v.attrs.integer("groups", 1);
+  ops::Window window = ops::window_of(v.attrs, size, {w[0], w[1]});
+  const int64_t strides = window.y.stride * window.x.stride;
+  if (strides == 1) {
+    for (ops::WindowAxis* a : {&window.y, &window.x}) {
+      std::swap(a->in, a->out);
+      a->before = (a->kernel - 1) * a->dilation - a->before;
+      a->after = (a->kernel - 1) * a->dilation - a->after;
+    }
+  }
+  return {window, dy[0], w[3] / groups, w[2], groups, ceil_div(dy[0] * size[0] * size[1], strides)};
+}
+
+}  // namespace situ::opencl::kernels

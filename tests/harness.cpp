@@ -22,6 +22,12 @@ device::Device* device_under_test(const std::string& name) {
   return (devices[name] = step::open_device(name, options)).get();
 }
 
+const ir::Node& node_of(const ir::Graph& graph, std::string_view op) {
+  for (const ir::Node& node : graph.nodes)
+    if (node.op == op) return node;
+  fail("the graph has no {}", op);
+}
+
 std::string scratch_folder() {
   static const TemporaryFolder folder;
   return folder.path();

@@ -5,11 +5,14 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "ir/graph.h"
 
 namespace situ::test {
 
 // "ref", "cpu" or "opencl", opened once. Null if SITU_TEST_DEVICES is set and does not name it.
 device::Device* device_under_test(const std::string& name);
+// The only node of a graph with this op.
+const ir::Node& node_of(const ir::Graph& graph, std::string_view op);
 std::string scratch_folder();  // of this process, removed at exit: what lasts longer than a TemporaryFolder
 // The work raises an error of this kind whose sentence has this part.
 void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind = ErrorKind::user);

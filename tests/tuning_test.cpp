@@ -11,6 +11,7 @@
 #include "backend/opencl/kernels/tunables.h"
 #include "base/hash.h"
 #include "harness.h"
+#include "plan/plan.h"
 #include "step/devices.h"
 #include "step/self_test.h"
 
@@ -66,6 +67,16 @@ Tuning draw(const std::vector<Key>& keys, uint64_t number) {
   return tuning;
 }
 
+// Of the candidates that accept this example, any: a tuner may take it.
+device::Choices draw_candidate(const device::Device& device, const ops::OpDef& op, const ops::Example& example,
+                               uint64_t number) {
+  const ir::Graph graph = step::single_op_graph(op, example, step::Layout::dense);
+  const ops::OpView view = ops::view_of(graph, node_of(graph, op.name));
+  const auto candidates = plan::candidates_for(device, view);
+  if (candidates.empty()) return {};
+  return {{device::node_key(view), std::string(candidates[hash_of(example.text, number) % candidates.size()]->name)}};
+}
+
 void expect_right(const std::string& kind, const ops::OpDef& op, const Tuning& tuning, size_t most_examples) {
   SCOPED_TRACE(fmt::format("{} {} seed {} tuning{}", kind, op.name, seed(), text_of(tuning)));
   device::DeviceOptions options;
@@ -76,9 +87,10 @@ void expect_right(const std::string& kind, const ops::OpDef& op, const Tuning& t
   for (size_t i = 0; i < std::min(examples.size(), most_examples); ++i) {
     // Not always the same examples: which ones depends on the seed as well.
     const ops::Example& example = examples[(i * 7 + seed()) % examples.size()];
+    device->choices = draw_candidate(*device, op, example, seed());
     std::string where;
     EXPECT_LE(step::error_in_tolerances(*device, op, example, step::Layout::dense, 3, &where), 1)
-        << example.text << ": " << where;
+        << example.text << (device->choices.empty() ? "" : " by " + device->choices.begin()->second) << ": " << where;
   }
 }
 

@@ -28,7 +28,8 @@ void lower_as_is(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
 }
 
 bool rearranges(const ir::Node& node) {
-  return node.op.starts_with("pack") || node.op.starts_with("winograd") || node.op == "pad" || node.op == "transpose";
+  return node.op.starts_with("pack") || node.op.starts_with("winograd") || node.op == "pad" || node.op == "transpose" ||
+         node.op == "interleave_images";
 }
 
 // The op's arithmetic is booked on the launch that does it: the first that does not merely rearrange operands.

@@ -180,6 +180,7 @@ constexpr std::string_view kForwardExamples =
     "f32[3,7,9,65], f32[3,3,65,18] {pad=[1,0,1,1]}; f32[1,4,5,32], f32[3,3,32,7], f32[7] {epilogue=\"bias+relu\"}; "
     "f32[2,7,5,12], f32[3,3,12,20] {pad=[1,0,1,0]}; "
     "f32[2,9,11,5], f32[3,3,1,5] {pad=[1,2,1,2], dilation=[1,2], groups=5}; "
+    "f32[19,6,7,2], f32[3,2,2,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,1]}; f32[35,3,3,1], f32[2,2,1,3]; "
     "f32[1,2,3,4180], f32[2,2,4180,3] {pad=[1,0,0,1]}; "  // more channels than a zero run and the control block hold
     "f32[1,4,5,3], f32[3,3,3,8], f32[8] {pad=[1,1,1,1], epilogue=\"bias\"}; "
     "f32[2,5,4,4], f32[2,2,2,6] {stride=[2,1], pad=[0,1,1,0], groups=2, epilogue=\"relu\"}; "
@@ -191,7 +192,8 @@ constexpr std::string_view kForwardExamples =
     "f32[2,5,4,4], f32[2,2,2,6], f32[6], f32[2,3,4,6] {stride=[2,1], pad=[0,1,1,0], groups=2, "
     "epilogue=\"bias+residual+relu\"}; "
     "f32[1,3,3,5], f32[1,1,5,9], f32[1,3,3,9] {epilogue=\"relu+residual\"}; "
-    "f32[1,4,5,3], f32[3,3,3,8], f32[1,4,5,8], f32[1,4,5,8] {pad=[1,1,1,1], epilogue=\"residual+mask\"}";
+    "f32[1,4,5,3], f32[3,3,3,8], f32[1,4,5,8], f32[1,4,5,8] {pad=[1,1,1,1], epilogue=\"residual+mask\"}; "
+    "f32[18,4,5,1], f32[3,3,1,6], f32[6], f32[18,4,5,6] {pad=[1,1,1,1], epilogue=\"bias+mask\"}";
 
 constexpr std::string_view kDxExamples =
     "f32[1,1,1,1], f32[3,3,1,1] {size=[3,3]}; f32[2,5,7,9], f32[1,1,3,9] {size=[5,7]}; "
@@ -213,6 +215,7 @@ constexpr std::string_view kDxExamples =
     "f32[2,14,14,24], f32[3,3,16,24] {pad=[1,1,1,1], size=[14,14]}; "
     "f32[2,7,3,20], f32[3,3,12,20] {pad=[1,0,1,0], size=[7,5]}; "
     "f32[2,9,11,5], f32[3,3,1,5] {pad=[1,2,1,2], dilation=[1,2], groups=5, size=[9,11]}; "
+    "f32[19,5,8,7], f32[3,2,2,7] {pad=[0,1,2,1], dilation=[1,2], size=[5,8]}; "
     "f32[1,2,3,4180], f32[2,2,3,4180] {pad=[1,0,0,1], size=[2,3]}; "
     "f32[1,4,5,8], f32[3,3,3,8], f32[3] {pad=[1,1,1,1], size=[4,5], epilogue=\"bias\"}; "
     "f32[2,3,4,6], f32[2,2,2,6] {stride=[2,1], pad=[0,1,1,0], groups=2, size=[5,4], epilogue=\"relu\"}; "
@@ -224,7 +227,8 @@ constexpr std::string_view kDxExamples =
     "f32[2,3,4,6], f32[2,2,2,6], f32[4], f32[2,5,4,4] {stride=[2,1], pad=[0,1,1,0], groups=2, size=[5,4], "
     "epilogue=\"bias+residual+relu\"}; "
     "f32[1,3,3,9], f32[1,1,5,9], f32[1,3,3,5] {size=[3,3], epilogue=\"relu+residual\"}; "
-    "f32[1,4,5,8], f32[3,3,3,8], f32[1,4,5,3], f32[1,4,5,3] {pad=[1,1,1,1], size=[4,5], epilogue=\"residual+mask\"}";
+    "f32[1,4,5,8], f32[3,3,3,8], f32[1,4,5,3], f32[1,4,5,3] {pad=[1,1,1,1], size=[4,5], epilogue=\"residual+mask\"}; "
+    "f32[18,4,5,6], f32[3,3,5,6], f32[18,4,5,5] {pad=[1,1,1,1], size=[4,5], epilogue=\"relu6+residual\"}";
 
 constexpr std::string_view kDwExamples =
     "f32[1,3,3,1], f32[1,1,1,1] {kernel=[3,3]}; f32[2,5,7,3], f32[2,5,7,9] {kernel=[1,1]}; "
@@ -244,6 +248,7 @@ constexpr std::string_view kDwExamples =
     "f32[3,15,14,9], f32[3,15,13,18] {pad=[1,0,1,1], kernel=[3,3]}; "
     "f32[2,7,5,12], f32[2,7,3,20] {pad=[1,0,1,0], kernel=[3,3]}; "
     "f32[2,9,11,5], f32[2,9,11,5] {pad=[1,2,1,2], dilation=[1,2], groups=5, kernel=[3,3]}; "
+    "f32[19,6,7,2], f32[19,4,4,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,1], kernel=[3,2]}; "
     "f32[2,14,14,16], f32[2,14,14,24] {pad=[1,1,1,1], kernel=[3,3]}";
 
 }  // namespace

@@ -3,7 +3,7 @@
 // The data gradient with stride 1 is the forward kernel on reversed taps with C and O exchanged; with a larger stride
 // it has a kernel of its own that keeps to one phase of dx at a time. Where few channels make the taps at the border
 // dear, the images are first copied into ones with a border of zeros.
-#include "backend/opencl/kernels/implicit.h"
+#include "backend/opencl/kernels/conv.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -53,6 +53,7 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
 Call bind_conv(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, false); }
 Call bind_conv_dx(const LaunchSpec& launch, const Target& target) { return bind_any(launch, target, true); }
 
+// --- estimates ------------------------------------------------------------------------------------------------------
 // Of the positions along an axis: which share has its whole window inside, for `neighbours` + 1 at once, and which
 // share of all taps meets the image.
 struct Coverage {
@@ -71,6 +72,7 @@ Coverage coverage_of(const ops::WindowAxis& a, int64_t neighbours) {
 
 // How much longer border tiles make it: they test each tap, but leave out those that no pixel of the tile meets.
 double border_factor(const Implicit& f, const Tile& tile) {
+  if (!has_padding(f.window)) return 1;
   const Coverage y = coverage_of(f.window.y, 0), x = coverage_of(f.window.x, tile.tm - 1);
   const double inside = y.inside * x.inside, walked = std::max(0.0, y.taps * (1 + x.taps) / 2 - inside);
   return inside + walked * (1 + 8.0 / static_cast<double>(f.c * tile.nv));

@@ -8,11 +8,15 @@
 // No two work-items write one element: max_pool_grad and avg_pool_grad gather, each pixel of dx looks at the windows that
 // hold it; max_pool_grad_cells, for windows that do not overlap, fills the cell of sh x sw pixels around a window.
 // A unit is one vector of VW <= C channels of one pixel (or cell); a work-item does `chunk` units. The last vector starts
-// early (common.clh); `whole`: a work-item does all vectors of its pixels. In the gradients g.h, g.w are the sizes of the
-// pooled image (dy) and g.oh, g.ow those of dx.
+// early (common.clh); `whole`: a work-item does all vectors of its pixels. Fewer channels than a vector has lanes are one
+// vector of LANES live ones, loaded and stored in a few pieces of constant size. In the gradients g.h, g.w are the sizes
+// of the pooled image (dy) and g.oh, g.ow those of dx.
 #include "common.clh"
 #include "window.clh"
 
+#ifndef LANES
+#define LANES VW  // live lanes of a vector: fewer where one vector holds all channels of a pixel
+#endif
 #ifndef KR
 #define KR 0  // lines of the window, or 0: an argument. Constants let the common small windows unroll
 #endif
@@ -26,6 +30,12 @@
 #define KSW 0  // stride along x, or 0
 #endif
 
+#if KR
+#define TAPS _Pragma("unroll")  // before a loop over a window's lines or pixels
+#else
+#define TAPS _Pragma("unroll 1")
+#endif
+
 static inline Window constants(Window g) {
   if (KR) g.r = KR;
   if (KS) g.s = KS;
@@ -34,31 +44,109 @@ static inline Window constants(Window g) {
   return g;
 }
 
+// --- live lanes -----------------------------------------------------------------------------------------------------
+#if LANES == VW
+#define LOAD_LIVE(p) LOAD(p)
+#define LIVE_VECTORS(cols) VECTORS(cols)
+#define LIVE_START(vector, cols) vector_start(vector, cols)
+#define STORE_LIVE(v, row, vector, cols, whole) store_vector(v, row, vector, cols, whole)
+#else
+#define LOAD_LIVE(p) load_live(p)
+#define LIVE_VECTORS(cols) 1
+#define LIVE_START(vector, cols) 0
+#define STORE_LIVE(v, row, vector, cols, whole) store_live(v, row)
+
+// LANES in binary says which pieces there are; dead lanes are 0.
+static inline fv load_live(__global const float* p) {
+  float t[VW];
+  STORE((fv)(0.0f), t);
+#if LANES & 8
+  vstore8(vload8(0, p), 0, t);
+#endif
+#if LANES & 4
+  vstore4(vload4(0, p + (LANES & 8)), 0, t + (LANES & 8));
+#endif
+#if LANES & 2
+  vstore2(vload2(0, p + (LANES & 12)), 0, t + (LANES & 12));
+#endif
+#if LANES & 1
+  t[LANES - 1] = p[LANES - 1];
+#endif
+  return LOAD(t);
+}
+
+static inline void store_live(fv v, __global float* p) {
+  float t[VW];
+  STORE(v, t);
+#if LANES & 8
+  vstore8(vload8(0, t), 0, p);
+#endif
+#if LANES & 4
+  vstore4(vload4(0, t + (LANES & 8)), 0, p + (LANES & 8));
+#endif
+#if LANES & 2
+  vstore2(vload2(0, t + (LANES & 12)), 0, p + (LANES & 12));
+#endif
+#if LANES & 1
+  p[LANES - 1] = t[LANES - 1];
+#endif
+}
+#endif
+
 #define IS_INSIDE(i, extent) ((uint)(i) < (uint)(extent))
 
-// for (each pixel p this work-item has units of, among images of h x w) for its vectors v from v0 to v1 - 1
-#define EACH_PIXEL(h, w)                                                                                    \
-  const int vectors = VECTORS(g.c), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk); \
-  int index = unit0 / vectors, v0 = unit0 - index * vectors, v1;                                            \
-  Pixel p = pixel_at(index, h, w);                                                                          \
-  for (int unit = unit0; unit < end; unit += v1 - v0, ++index, v0 = 0, p = next_pixel(p, h, w))             \
-    if ((v1 = min(vectors, v0 + end - unit)) > v0)
-#define EACH_VECTOR for (int v = v0; v < v1; ++v)
+// Neighbouring pixels of one line, and vectors v0 .. v1 - 1 of each: several pixels only if a work-item does whole ones.
+typedef struct {
+  Pixel from;
+  int to;  // x after the last pixel
+  int v0, v1;
+  int next;  // the unit after the run
+} Run;
+
+static inline Run run_at(int unit, int end, int vectors, int whole, int h, int w) {
+  Run run;
+  const int index = unit / vectors;
+  run.from = pixel_at(index, h, w);
+  run.v0 = unit - index * vectors;
+  run.v1 = min(vectors, run.v0 + end - unit);
+  run.to = run.from.x + (whole ? min(w - run.from.x, (end - unit) / vectors) : 1);
+  run.next = unit + (run.to - run.from.x) * (run.v1 - run.v0);
+  return run;
+}
+
+// for (each pixel p of images of h x w that this work-item has units of) for its vectors v. The inner loop runs along a
+// line, so what belongs to the line is worked out once.
+#define EACH_PIXEL(h, w)                                                                                              \
+  const int vectors = LIVE_VECTORS(g.c), end = min(units, ((int)get_global_id(0) + 1) * chunk);                       \
+  Run run;                                                                                                            \
+  for (int unit = (int)get_global_id(0) * chunk; unit < end && (run = run_at(unit, end, vectors, whole, h, w), 1); \
+       unit = run.next)                                                                                               \
+    for (Pixel p = run.from; p.x < run.to; ++p.x)
+#define EACH_VECTOR for (int v = run.v0; v < run.v1; ++v)
+#define PIXEL_INDEX(h, w) ((p.n * (h) + p.y) * (w) + p.x)
+
+// The maximum of the window whose first pixel, (y0, x0) of its image, lies at `corner`. `inside` is a constant: windows that
+// do not touch the border need no tests.
+static inline fv max_of_window(__global const float* corner, int pitch, Window g, int y0, int x0, const int inside) {
+  fv best = (fv)(-INFINITY);
+  TAPS for (int r = 0; r < g.r; ++r)
+    TAPS for (int s = 0; s < g.s; ++s)
+      if (inside || (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w)))
+        best = max_of(best, LOAD_LIVE(corner + (r * g.w + s) * pitch));
+  return best;
+}
 
 __kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   EACH_PIXEL(g.oh, g.ow) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
+    const int inside = (y0 >= 0) & (y0 + g.r <= g.h) & (x0 >= 0) & (x0 + g.s <= g.w);
     __global const float* corner = START(x) + ((p.n * g.h + y0) * g.w + x0) * x_pitch;
-    const int inside = y0 >= 0 && y0 + g.r <= g.h && x0 >= 0 && x0 + g.s <= g.w;
     EACH_VECTOR {
-      __global const float* from = corner + vector_start(v, g.c);
-      fv best = (fv)(-INFINITY);
-      for (int r = 0; r < g.r; ++r)
-        for (int s = 0; s < g.s; ++s)
-          if (inside || (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w)))
-            best = max_of(best, LOAD(from + (r * g.w + s) * x_pitch));
-      store_vector(best, START(y) + index * y_pitch, v, g.c, whole);
+      __global const float* from = corner + LIVE_START(v, g.c);
+      const fv best =
+          inside ? max_of_window(from, x_pitch, g, y0, x0, 1) : max_of_window(from, x_pitch, g, y0, x0, 0);
+      STORE_LIVE(best, START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
     }
   }
 }
@@ -68,7 +156,7 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
   iv first = (iv)(-1);
   for (int y = max(y0, 0); y < min(y0 + g.r, g.oh); ++y) {
     for (int x = max(x0, 0); x < min(x0 + g.s, g.ow); ++x) {
-      const fv other = LOAD(image + (y * g.ow + x) * pitch);
+      const fv other = LOAD_LIVE(image + (y * g.ow + x) * pitch);
       const iv loses = y < iy || (y == iy && x < ix) ? other < v : other <= v;
       first = loses ? first : (iv)(0);
     }
@@ -83,48 +171,60 @@ __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy
     const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), y1 = min(g.h - 1, (p.y + g.pt) / g.sh);
     const int x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
     EACH_VECTOR {
-      const int c = vector_start(v, g.c);
+      const int c = LIVE_START(v, g.c);
       __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
-      const fv here = LOAD(image + (p.y * g.ow + p.x) * x_pitch);
+      const fv here = LOAD_LIVE(image + (p.y * g.ow + p.x) * x_pitch);
       fv sum = (fv)(0.0f);
       for (int oy = y0; oy <= y1; ++oy) {
         for (int ox = x0; ox <= x1; ++ox) {
           const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, here);
-          sum += first ? LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
+          sum += first ? LOAD_LIVE(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
         }
       }
-      store_vector(sum, START(y) + index * y_pitch, v, g.c, whole);
+      STORE_LIVE(sum, START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
     }
   }
 }
 
+// A cell whose first pixel is (y0, x0) of dx and lies at x and y: d where the window in it has its first maximum, else 0.
+// `inside` is a constant, as above.
+static inline void fill_cell(__global const float* x, int x_pitch, __global float* y, int y_pitch, Window g, int y0, int x0,
+                             fv d, int v, int whole, const int inside) {
+  fv best = (fv)(-INFINITY);
+  iv winner = (iv)(max(-y0, 0) * g.sw + max(-x0, 0));  // a pixel of the cell; the first inside unless one is larger
+  TAPS for (int r = 0; r < g.r; ++r)
+    TAPS for (int s = 0; s < g.s; ++s)
+      if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+        const fv value = LOAD_LIVE(x + (r * g.ow + s) * x_pitch);
+        winner = value > best ? (iv)(r * g.sw + s) : winner;
+        best = max_of(best, value);
+      }
+  TAPS for (int r = 0; r < g.sh; ++r)
+    TAPS for (int s = 0; s < g.sw; ++s)
+      if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+        const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
+        STORE_LIVE(here, y + (r * g.ow + s) * y_pitch, v, g.c, whole);
+      }
+}
+
+// Cells beyond the last window are pixels that no window holds: they get a gradient of 0.
 __kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
                                         int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
   EACH_PIXEL(cells_h, cells_w) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, corner = (p.n * g.oh + y0) * g.ow + x0;
-    const int inside = y0 >= 0 && y0 + g.sh <= g.oh && x0 >= 0 && x0 + g.sw <= g.ow, pooled = p.y < g.h && p.x < g.w;
+    const int inside = (y0 >= 0) & (y0 + g.sh <= g.oh) & (x0 >= 0) & (x0 + g.sw <= g.ow);
+    const int pooled = (p.y < g.h) & (p.x < g.w);
     EACH_VECTOR {
-      const int c = vector_start(v, g.c);
-      fv best = (fv)(-INFINITY), d = (fv)(0.0f);
-      iv winner = (iv)(max(-y0, 0) * g.sw + max(-x0, 0));  // a pixel of the cell; the first inside unless one is larger
-      if (pooled) {
-        d = LOAD(START(dy) + ((p.n * g.h + p.y) * g.w + p.x) * dy_pitch + c);
-        for (int r = 0; r < g.r; ++r)
-          for (int s = 0; s < g.s; ++s)
-            if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
-              const fv value = LOAD(START(x) + (corner + r * g.ow + s) * x_pitch + c);
-              winner = value > best ? (iv)(r * g.sw + s) : winner;
-              best = max_of(best, value);
-            }
-      }
-      for (int r = 0; r < g.sh; ++r)
-        for (int s = 0; s < g.sw; ++s)
-          if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
-            const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
-            store_vector(here, START(y) + (corner + r * g.ow + s) * y_pitch, v, g.c, whole);
-          }
+      const int c = LIVE_START(v, g.c);
+      __global const float* from = START(x) + corner * x_pitch + c;
+      __global float* to = START(y) + corner * y_pitch;
+      const fv d = pooled ? LOAD_LIVE(START(dy) + PIXEL_INDEX(g.h, g.w) * dy_pitch + c) : (fv)(0.0f);
+      if (inside)
+        fill_cell(from, x_pitch, to, y_pitch, g, y0, x0, d, v, whole, 1);
+      else
+        fill_cell(from, x_pitch, to, y_pitch, g, y0, x0, d, v, whole, 0);
     }
   }
 }
@@ -142,11 +242,11 @@ __kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PA
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
     const float weight = weight_of(g, g.h, g.w, y0, x0, count_pad);
     EACH_VECTOR {
-      __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + vector_start(v, g.c);
+      __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + LIVE_START(v, g.c);
       fv sum = (fv)(0.0f);
       for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
-        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD(image + (iy * g.w + ix) * x_pitch);
-      store_vector(sum * (fv)(weight), START(y) + index * y_pitch, v, g.c, whole);
+        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD_LIVE(image + (iy * g.w + ix) * x_pitch);
+      STORE_LIVE(sum * (fv)(weight), START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
     }
   }
 }
@@ -161,11 +261,11 @@ __kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WIN
       fv sum = (fv)(0.0f);
       for (int oy = y0; oy <= y1; ++oy) {
         for (int ox = x0; ox <= x1; ++ox) {
-          const fv d = LOAD(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + vector_start(v, g.c));
+          const fv d = LOAD_LIVE(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + LIVE_START(v, g.c));
           sum += d * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
         }
       }
-      store_vector(sum, START(y) + index * y_pitch, v, g.c, whole);
+      STORE_LIVE(sum, START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
     }
   }
 }

@@ -1,4 +1,4 @@
-// implicit.h -- the convolution that a node of conv2d or conv2d_dx stands for: what every way to run it begins with.
+// conv.h -- the convolution that a conv2d or conv2d_dx node stands for, as its candidates see it.
 #pragma once
 #include "backend/opencl/kernels/tile.h"
 
@@ -8,12 +8,12 @@ struct Implicit {
   ops::Window window;            // slides over the images read (conv_dx: over those written)
   int64_t images, c, o, groups;  // channels read and written, of a group
   int64_t pixels;                // written, that meet all taps
-  bool has_stride() const { return window.y.stride != 1 || window.x.stride != 1; }
   bool is_product() const {
     const ops::WindowAxis &y = window.y, &x = window.x;
     return groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && !has_padding(window) &&
            y.in == y.out && x.in == x.out;
   }
+  bool has_stride() const { return window.y.stride != 1 || window.x.stride != 1; }
 };
 
 inline Implicit forward_of(const ops::OpView& v) {

@@ -1,0 +1,150 @@
+// conv_images.cl -- convolutions with few results per pixel: the lanes of a vector are images, not channels.
+//
+//   y[n, oy, ox, o] = epilogue(sum_{r,s,c} x[n, oy*sh - pt + r*dh, ox*sw - pl + s*dw, c] * w[r, s, c, o])
+//   over the taps (r, s) inside the image; x comes as sheaves [N / VW, h, w, c, VW] (interleave.cl), y is NHWC
+//
+// With 6 filters a vector of output channels is mostly empty. Here a vector is one value of each of VW images, every lane
+// meets the same taps, and a tap outside the image is left out: the border costs neither tests nor products with zeros.
+// A work-item keeps TM results x NV sheaves of one pixel; weights are scalars, read where they are. The finished tile
+// is turned in registers and stored with channels last.
+#include "tile.clh"
+#include "turn.clh"
+#include "window.clh"
+
+#if TM == 1
+#define TURNED 1
+#elif TM == 2
+#define TURNED 2
+#elif TM <= 4
+#define TURNED 4
+#elif TM <= 8
+#define TURNED 8
+#else
+#define TURNED 16
+#endif
+DEFINE_TURN(turn_results, TURNED)  // TM rounded up to a power of two
+
+typedef struct {
+  int from, to;
+} Taps;
+
+// The taps of a window that starts at `start` which meet an image of `extent`.
+static inline Taps taps_inside(int start, int taps, int dilation, int extent) {
+  Taps t;
+  t.from = start < 0 ? (-start + dilation - 1) / dilation : 0;
+  t.to = start < extent ? min(taps, (extent - 1 - start) / dilation + 1) : 0;
+  return t;
+}
+
+// Where the lanes of a vector go: images from n on, of `images`, each of in_image pixels; all at the same pixel.
+typedef struct {
+  int n, images, in_image, pixel;
+} Place;
+
+// The operand of a step of the epilogue at channel `col`: a bias is one number, others are gathered from the images.
+static inline fv operand_of_images(int step, Extra e, Place p, int col) {
+  if (step < BIAS) return (fv)(0.0f);
+  if (step == BIAS) return (fv)(e.x[col]);
+  float t[VW];
+#pragma unroll
+  for (int l = 0; l < VW; ++l)
+    t[l] = p.n + l < p.images ? e.x[((p.n + l) * p.in_image + p.pixel) * e.pitch + col] : 0.0f;
+  return LOAD(t);
+}
+
+static inline fv epilogue_of_images(fv v, const Extra* e, Place p, int col) {
+  v = epilogue_step(E0, v, operand_of_images(E0, e[0], p, col));
+  v = epilogue_step(E1, v, operand_of_images(E1, e[1], p, col));
+  v = epilogue_step(E2, v, operand_of_images(E2, e[2], p, col));
+  return epilogue_step(E3, v, operand_of_images(E3, e[3], p, col));
+}
+
+// TM neighbouring floats.
+static inline void store_results(const float* from, __global float* to) {
+#if TM & 8
+  vstore8(vload8(0, from), 0, to);
+#endif
+#if TM & 4
+  vstore4(vload4(0, from + (TM & 8)), 0, to + (TM & 8));
+#endif
+#if TM & 2
+  vstore2(vload2(0, from + (TM & 12)), 0, to + (TM & 12));
+#endif
+#if TM & 1
+  to[TM - 1] = from[TM - 1];
+#endif
+}
+
+// TM vectors of results, one for each channel from `to` on; image by image they lie `step` apart. At an edge fewer
+// images or channels exist: then in loops that stay loops, so that this rare path stays small.
+static inline void store_turned(fv t[TURNED], __global float* to, int step, int images, int channels) {
+  turn_results(t);
+  float results[VW * TURNED];
+#pragma unroll
+  for (int i = 0; i < TURNED; ++i) STORE(t[i], results + i * VW);
+  if (images >= VW && channels >= TM) {
+#pragma unroll
+    for (int l = 0; l < VW; ++l) store_results(results + l * TURNED, to + l * step);
+    return;
+  }
+  float edge[VW * TURNED];
+#pragma unroll
+  for (int i = 0; i < TURNED; ++i) STORE(t[i], edge + i * VW);
+#pragma unroll 1
+  for (int l = 0; l < min(VW, images); ++l)
+#pragma unroll 1
+    for (int i = 0; i < min(TM, channels); ++i) to[l * step + i] = edge[l * TURNED + i];
+}
+
+static inline void store_images(fv acc[TM][NV], __global float* y, int pitch, Place p, int o0, int o, const Extra* e) {
+#pragma unroll
+  for (int j = 0; j < NV; ++j, p.n += VW) {
+    if (p.n >= p.images) return;
+    fv t[TURNED];
+#pragma unroll
+    for (int i = 0; i < TURNED; ++i)
+      t[i] = i < TM ? epilogue_of_images(acc[min(i, TM - 1)][j], e, p, min(o0 + i, o - 1)) : (fv)(0.0f);
+    store_turned(t, y + (p.n * p.in_image + p.pixel) * pitch + o0, p.in_image * pitch, p.images - p.n, o - o0);
+  }
+}
+
+// Weight (tap, c, result) lies at w + tap * w_tap + c * w_channel + result * w_result: for the data gradient w starts at
+// the last tap and w_tap is negative. `joined`: the taps of a line and their channels follow each other in both operands.
+__kernel GROUP void conv_images(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
+                                WINDOW_PARAMS, int images, int w_first, int w_tap, int w_channel, int w_result, int joined,
+                                int tiles) {
+  const Window g = WINDOW;
+  const Extra extras[4] = EPILOGUE_EXTRAS;
+  const int o0 = (int)get_global_id(1) * TM, sheaf = (int)get_global_id(2) * NV, size = g.h * g.w * g.c * VW;
+  if (o0 >= g.o) return;
+  int at[NV];
+#pragma unroll
+  for (int j = 0; j < NV; ++j) at[j] = min(j, (images - 1) / VW - sheaf) * size;
+  __global const float* p[TM];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) p[i] = START(w) + w_first + min(o0 + i, g.o - 1) * w_result;
+  for (int t = 0; t < tiles; ++t) {
+    const int pixel = (int)get_global_id(0) * tiles + t;
+    if (pixel >= g.oh * g.ow) return;
+    const int y0 = pixel / g.ow * g.sh - g.pt, x0 = pixel % g.ow * g.sw - g.pl;
+    const Taps ry = taps_inside(y0, g.r, g.dh, g.h), rx = taps_inside(x0, g.s, g.dw, g.w);
+    fv acc[TM][NV];
+    tile_clear(acc);
+    for (int r = ry.from; r < ry.to; ++r) {
+      __global const float* line = START(x) + sheaf * size + ((y0 + r * g.dh) * g.w + x0) * g.c * VW;
+      for (int s = rx.from; s < rx.to; s += joined ? g.s : 1) {
+        __global const float* b = line + s * g.dw * g.c * VW;
+        int k = joined ? (rx.to - s) * g.c : g.c, offset = (r * g.s + s) * w_tap;
+        do {
+          fv bv[NV];
+          tile_load(bv, b, at);
+          tile_step(acc, p, offset, bv);
+          offset += w_channel;
+          b += VW;
+        } while (--k > 0);
+      }
+    }
+    const Place place = {sheaf * VW, images, g.oh * g.ow, pixel};
+    store_images(acc, START(y), y_pitch, place, o0, g.o, extras);
+  }
+}

@@ -16,11 +16,17 @@ Taps taps_of(int64_t r, int64_t s) {
   return {rows, cols, ceil_div(r, rows) * ceil_div(s, cols)};
 }
 
-Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t tm) {
+// Macros stand at their defaults where they can, and at the same values where they do not matter: the three kernels
+// then share programs.
+Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t rows, int64_t cols,
+                    int64_t stride) {
   Call call = make_call("depthwise.cl", kernel);
   call.define("VW", vector_width(target, launch.node.attrs.ints("window")[kC]))
-      .define("TM", tm)
+      .define("TM", tuned(target, "depthwise.TM"))
+      .define("KS", cols)
       .define("MAC_FORM", tuned(target, "gemm.MAC"));
+  if (rows != 3) call.define("KR", rows);
+  if (stride != 1) call.define("KSW", stride);
   define_epilogue(call, launch.node.attrs);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.in[1]);
@@ -38,8 +44,8 @@ int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
 Call bind_forward(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
   const int64_t tm = tuned(target, "depthwise.TM"), lines = launch.out[0].shape()[0] * w[kOh];
-  Call call = depthwise_call(launch, target, "depthwise", tm);
-  if (w[kDw] == 1 && (tm - 1) * w[kSw] + w[kS] <= kMostColumns) call.define("KS", w[kS]).define("KSW", w[kSw]);
+  const bool columns = w[kDw] == 1 && (tm - 1) * w[kSw] + w[kS] <= kMostColumns;
+  Call call = depthwise_call(launch, target, "depthwise", 3, columns ? w[kS] : 0, columns ? w[kSw] : 1);
   const int64_t chunk = tuned(target, "depthwise.CHUNK"), chunks = ceil_div(vectors_of(launch, target), chunk);
   const int64_t along = ceil_div(w[kOw], tm), work = tm * w[kR] * w[kS] * std::min(w[kC], chunk * 16);
   const int64_t tiles = tiles_per_item(target, along, lines * chunks, work);
@@ -51,7 +57,7 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
   const int64_t tm = tuned(target, "depthwise.TM");
   const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[kOh], w[kSh]) * ceil_div(w[kOw], w[kSw]);
-  Call call = depthwise_call(launch, target, "depthwise_dx", tm);
+  Call call = depthwise_call(launch, target, "depthwise_dx", 3, std::min(w[kS], kMostTaps), 1);
   const int64_t chunk = tuned(target, "depthwise.CHUNK");
   add_ints(call, {pixels, chunk});
   return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm), w[kSh] * w[kSw],
@@ -62,8 +68,7 @@ Call bind_dw(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
   const int64_t lines = launch.in[1].shape()[0] * w[kOh], splits = launch.node.attrs.integer("splits");
   const Taps taps = taps_of(w[kR], w[kS]);
-  Call call = depthwise_call(launch, target, "depthwise_dw", 1);
-  call.define("KR", taps.rows).define("KS", taps.cols);
+  Call call = depthwise_call(launch, target, "depthwise_dw", taps.rows, taps.cols, 1);
   add_ints(call, {lines, ceil_div(lines, splits)});
   return set_grid(call, vectors_of(launch, target), taps.groups, splits, tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));

@@ -106,6 +106,8 @@ bool fits(const Implicit& f, int64_t out) {
 
 // Seconds for a transform that reads and writes so many floats, scattered over planes: longer than a copy would take.
 double move_seconds(double floats) { return 6 * floats / kNominalBytes + kNominalLaunch; }
+// That of weights runs through rows of panels, faster than one.
+double weight_seconds(double floats) { return 2 * floats / kNominalBytes + kNominalLaunch; }
 double image_floats(const Implicit& f, int64_t channels) {
   return static_cast<double>(f.images * f.window.y.in * f.window.x.in * channels);
 }
@@ -115,7 +117,7 @@ double seconds_of(const Target& target, const Implicit& f, int64_t out) {
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
   const Tile tile = gemm_tile(target, vectors_for(target, f.o));
-  return tile_seconds(target, tile, rows, o, c, true) + pack_seconds(9 * c * o) + move_seconds((9 + points) * c * o) +
+  return tile_seconds(target, tile, rows, o, c, true) + pack_seconds(9 * c * o) + weight_seconds((9 + points) * c * o) +
          move_seconds(image_floats(f, f.c) + rows * c) + move_seconds(image_floats(f, f.o) + rows * o);
 }
 
@@ -216,7 +218,7 @@ double dw_seconds(const ops::OpView& v, const Target& target) {
   const Tile tile = gemm_tile(target, vectors_for(target, f.o));
   return tile_seconds(target, tile, points * c, o, static_cast<double>(t.count), true) +
          move_seconds(image_floats(f, f.c) + rows * c) + move_seconds(image_floats(f, f.o) + rows * o) +
-         move_seconds((9 + points) * c * o);
+         weight_seconds((9 + points) * c * o);
 }
 template <int out>
 void expand_dw(Expansion& e) {

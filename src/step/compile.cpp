@@ -91,9 +91,10 @@ Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& d
   return Compiler(device, options).run(programs);
 }
 
-ir::Graph rewritten(const ir::Graph& program, const device::Device& device) {
-  const CompileOptions options;
-  return Compiler(device, options).rewrite(program);
+ir::Graph rewritten(const ir::Graph& program, const device::Device& device, const CompileOptions& options) {
+  CompileOptions quiet = options;
+  quiet.trace = nullptr;
+  return Compiler(device, quiet).rewrite(program);
 }
 
 std::string print_launches(const Program& program) {

@@ -1,4 +1,6 @@
 // forward.cpp -- the OpenCL functions themselves: count, then call the real one.
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -86,6 +88,12 @@ cl_int CL_API_CALL record_launch(CommandBuffer buffer, cl_command_queue queue, c
   return code;
 }
 
+// A compiler that kills the process: SITU_ICD_DIES_ON is a part of the source it dies on.
+void die_if_asked(const char* source) {
+  const char* part = std::getenv("SITU_ICD_DIES_ON");
+  if (part != nullptr && std::strstr(source, part) != nullptr) std::raise(SIGKILL);
+}
+
 // Keeps the real function and answers with the counting one; null stays null.
 template <typename F>
 void* wrap(void* address, F& kept, F counting) {
@@ -133,9 +141,17 @@ SITU_OBJECT(cl_mem, clCreateSubBuffer,
             (cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void* info, cl_int* code), buffer,
             flags, type, info, code)
 SITU_RELEASE(clReleaseMemObject, cl_mem)
-SITU_OBJECT(cl_program, clCreateProgramWithSource,
-            (cl_context context, cl_uint count, const char** strings, const size_t* lengths, cl_int* code), context,
-            count, strings, lengths, code)
+cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count, const char** strings,
+                                                 const size_t* lengths, cl_int* code) {
+  const Call call(k_clCreateProgramWithSource);
+  for (cl_uint i = 0; i < count; ++i) die_if_asked(strings[i]);
+  if (call.failure()) {
+    if (code != nullptr) *code = call.failure();
+    return nullptr;
+  }
+  ++totals().creations;
+  return real().clCreateProgramWithSource(context, count, strings, lengths, code);
+}
 SITU_OBJECT(cl_program, clCreateProgramWithBinary,
             (cl_context context, cl_uint count, const cl_device_id* devices, const size_t* lengths,
              const unsigned char** binaries, cl_int* status, cl_int* code),

@@ -7,9 +7,16 @@
 #include "backend/opencl/tickets.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace situ::opencl {
 namespace {
+
+std::string fingerprint_of(const Overrides& overrides) {
+  std::string all(embedded_fingerprint());
+  for (const auto& [file, text] : overrides.sources) all += file + "\n" + text;
+  return fmt::format("{:016x}", hash_of(all));
+}
 
 class OpenClDevice : public device::Device {
  public:
@@ -30,6 +37,7 @@ class OpenClDevice : public device::Device {
   const device::Counters& counters() const override { return run_.counters; }
   void start_profile() override;
   device::Timeline stop_profile() override;
+  std::string program_of(const device::LaunchSpec& launch) const override;
 
   std::vector<std::string> notes() const;
 
@@ -53,6 +61,7 @@ OpenClDevice::OpenClDevice(const device::DeviceOptions& options, const Overrides
       sources_(overrides.sources),
       tickets_(run_.cl) {
   run_.target = target_of(run_.found.info, options.tuning);
+  run_.target.kernels = fingerprint_of(overrides);
   if (overrides.target) overrides.target(run_.target);
   for (const KernelList& family : all_kernel_families()) families_.push_back(family);
   for (const KernelList& family : families_)
@@ -82,6 +91,13 @@ std::unique_ptr<device::Executable> OpenClDevice::bind(std::span<const device::L
                                                        device::Storage& storage) {
   const Binder binder{run_, *programs_, kernels_, find_source_};
   return std::make_unique<LaunchList>(run_, bind_launches(binder, launches, static_cast<Slabs&>(storage)));
+}
+
+std::string OpenClDevice::program_of(const device::LaunchSpec& launch) const {
+  const auto found = kernels_.find(launch.node.op);
+  if (found == kernels_.end()) return launch.node.op;
+  const Call call = found->second->bind(launch, run_.target);
+  return fmt::format("{} {}\n{}", call.file, call.options, call.prelude);
 }
 
 // --- data and time --------------------------------------------------------------------------------------------------

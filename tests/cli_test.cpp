@@ -245,6 +245,23 @@ TEST(Devices, AreListed) {
   EXPECT_NE(r.text.find("cpu:"), std::string::npos) << r.text;
 }
 
+TEST(Command, TuningIsSetByHandAndMistakesInItAreNamed) {
+  const std::string bench = "bench mlp:64-16-4 --batch 8 --seconds 0.01 ";
+  EXPECT_EQ(situ(bench + "--tuning gemm.MC=48,gemm.KC=64").code, 0);
+  const auto fails_with = [&](const std::string& arguments, const std::string& part) {
+    const Result result = situ(bench + arguments);
+    EXPECT_NE(result.code, 0) << arguments;
+    EXPECT_NE(result.text.find(part), std::string::npos) << result.text;
+  };
+  fails_with("--tuning gemm.NC=48", "there is no tuning key `gemm.NC` of cpu: did you mean `gemm.");
+  fails_with("--tuning gemm.MC=many", "`gemm.MC=many` sets no tuning: write gemm.MC=NUMBER");
+  fails_with("--tuning gemm.MC", "`gemm.MC` sets no tuning");
+  if (!device_under_test("opencl")) return;
+  fails_with("--device opencl --tuning submit.flsh=3", "did you mean `submit.flush`?");
+  fails_with("--device opencl --tuning gemm.VW=3", "tuning gemm.VW = 3 is not possible");
+  EXPECT_EQ(situ(bench + "--device opencl --max-submit-ms 0.5 --tuning submit.flush=4,submit.record=1").code, 0);
+}
+
 }  // namespace
 }  // namespace situ::test
 #endif

@@ -31,7 +31,7 @@ class OpenClDevice : public device::Device {
                                            device::Storage& storage) override;
   void write(device::Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) override;
   void read(device::Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) override;
-  device::Ticket submit() override { return tickets_.submit(run_.queue); }
+  device::Ticket submit() override;
   void wait(device::Ticket ticket) override;
   void finish() override;
   const device::Counters& counters() const override { return run_.counters; }
@@ -90,7 +90,11 @@ std::unique_ptr<device::Storage> OpenClDevice::allocate(const std::vector<int64_
 std::unique_ptr<device::Executable> OpenClDevice::bind(std::span<const device::LaunchSpec> launches,
                                                        device::Storage& storage) {
   const Binder binder{run_, *programs_, kernels_, find_source_};
-  return std::make_unique<LaunchList>(run_, bind_launches(binder, launches, static_cast<Slabs&>(storage)));
+  std::vector<double> seconds;
+  for (const device::LaunchSpec& launch : launches)
+    seconds.push_back(device::roofline_seconds({launch.flops, launch.bytes}, run_.target));
+  return std::make_unique<LaunchList>(run_, bind_launches(binder, launches, static_cast<Slabs&>(storage)),
+                                      std::move(seconds));
 }
 
 std::string OpenClDevice::program_of(const device::LaunchSpec& launch) const {
@@ -111,6 +115,7 @@ void OpenClDevice::blocked(const Work& work) {
 
 void OpenClDevice::drain() {
   check("clFinish", run_.cl.clFinish(run_.queue));
+  run_.unflushed = 0;
   tickets_.all_done();
 }
 
@@ -141,8 +146,15 @@ void OpenClDevice::read(device::Storage& storage, int slab, int64_t offset, void
     check("clEnqueueReadBuffer", code);
   });
   tickets_.all_done();  // the queue is in order: what was submitted before the read has run
+  run_.unflushed = 0;
   ++run_.counters.reads;
   run_.counters.bytes_out += bytes;
+}
+
+device::Ticket OpenClDevice::submit() {
+  const device::Ticket ticket = tickets_.submit(run_.queue);
+  run_.unflushed = 0;  // the tickets flushed
+  return ticket;
 }
 
 void OpenClDevice::wait(device::Ticket ticket) {

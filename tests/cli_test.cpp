@@ -139,13 +139,25 @@ TEST(Command, BenchPrintsOneJsonObjectWithTheAgreedNames) {
         situ(std::string("bench mlp:20-10-5 --batch 8 --device cpu --seconds 0.05 --json --residency ") + residency);
     ASSERT_EQ(r.code, 0) << r.text;
     const auto j = nlohmann::json::parse(r.text);
-    for (const char* name :
-         {"model", "device", "batch", "residency", "ms", "best_ms", "steps", "peak_mib", "arena_mib", "launches",
-          "waits", "bytes_in", "bytes_out", "gflop", "compute", "movement", "launch", "wait"})
+    for (const char* name : {"model",    "device",    "batch",    "residency", "ms",       "best_ms",     "steps",
+                             "peak_mib", "arena_mib", "launches", "waits",     "bytes_in", "bytes_out",   "gflop",
+                             "compute",  "movement",  "launch",   "wait",      "programs", "first_step_s"})
       EXPECT_TRUE(j.contains(name)) << name;
     EXPECT_EQ(j["residency"], residency);
     EXPECT_EQ(j["waits"] == 0, std::string(residency) == "resident");
+    EXPECT_EQ(j["programs"], 0) << "the CPU's kernels came with situ";
+    EXPECT_GT(j["first_step_s"], 0);
   }
+}
+
+TEST(Command, BenchCountsTheProgramsThatTheDriverCompiles) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  const std::string cache = folder("programs");
+  const Result r = situ("bench mlp:20-10-5 --batch 8 --device opencl --seconds 0.01 --json", "SITU_CACHE=" + cache);
+  ASSERT_EQ(r.code, 0) << r.text;
+  int64_t files = 0;
+  for (const auto& entry : fs::directory_iterator(cache)) files += entry.path().extension() == ".clbin";
+  EXPECT_EQ(nlohmann::json::parse(r.text)["programs"], files) << "the self-test compiles nothing of its own";
 }
 
 TEST(Command, DumpsEveryStage) {

@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "step/devices.h"
 #include "step/self_test.h"
+#include "step/trial.h"
 
 namespace situ::cli {
 namespace {
@@ -30,6 +31,20 @@ void print_self_test(const std::string& spec) {
   }
 }
 
+// What programs found on this device before: kernels that are not used, and where that is written.
+void print_left_out(const std::string& spec) {
+  try {
+    DeviceChoice choice;
+    choice.device = spec;
+    const auto device = choice.open();
+    const std::string file = step::load_left_out(*device);
+    for (const auto& [unit, reason] : device->left_out) fmt::print("  left out: {}: {}\n", unit, reason);
+    if (!device->left_out.empty()) fmt::print("  (delete {} to try them again)\n", file);
+  } catch (const Error& e) {
+    fmt::print("  {}\n", e.what());
+  }
+}
+
 }  // namespace
 
 void add_devices(CLI::App& app) {
@@ -45,10 +60,12 @@ void add_devices(CLI::App& app) {
     if (!*quick) print_self_test("cpu");
     try {
       for (const opencl::DeviceInfo& d : opencl::list_devices()) {
-        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}\n",
+        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}{}\n",
                    d.name, d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
-                   d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "", d.fp16 ? ", fp16" : "",
+                   d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "",
+                   d.recordable_queue ? ", recordable queues" : "", d.fp16 ? ", fp16" : "",
                    d.subgroups ? ", sub-groups" : "");
+        print_left_out("opencl:" + d.name);
         if (!*quick) print_self_test("opencl:" + d.name);
       }
     } catch (const Error& e) {

@@ -22,8 +22,10 @@ void add_model(CLI::App& app);
 
 // Options that several verbs share.
 struct DeviceChoice {
-  std::string device = "cpu";
+  std::string device = "cpu", tuning;
   int threads = 0;
+  double max_submit_ms = -1;  // below 0: as tuned
+  bool no_self_test = false;
   void add_to(CLI::App& verb);
   std::unique_ptr<device::Device> open() const;  // with the user's program cache and what `situ tune` measured
 };

@@ -15,6 +15,7 @@ foreach(path IN LISTS files)
   string(APPEND entries "    {\"${name}\", R\"situ_file(${text})situ_file\"},\n")
 endforeach()
 
+string(SHA256 fingerprint "${entries}")
 if(KIND STREQUAL "opencl")
   set(head "#include \"backend/opencl/embedded.h\"
 
@@ -32,6 +33,8 @@ const char* embedded_source(std::string_view file_name) {
   }
   return nullptr;
 }
+
+std::string_view embedded_fingerprint() { return \"${fingerprint}\"; }
 
 }  // namespace situ::opencl
 ")

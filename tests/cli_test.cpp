@@ -139,13 +139,25 @@ TEST(Command, BenchPrintsOneJsonObjectWithTheAgreedNames) {
         situ(std::string("bench mlp:20-10-5 --batch 8 --device cpu --seconds 0.05 --json --residency ") + residency);
     ASSERT_EQ(r.code, 0) << r.text;
     const auto j = nlohmann::json::parse(r.text);
-    for (const char* name :
-         {"model", "device", "batch", "residency", "ms", "best_ms", "steps", "peak_mib", "arena_mib", "launches",
-          "waits", "bytes_in", "bytes_out", "gflop", "compute", "movement", "launch", "wait"})
+    for (const char* name : {"model",    "device",    "batch",    "residency", "ms",       "best_ms",     "steps",
+                             "peak_mib", "arena_mib", "launches", "waits",     "bytes_in", "bytes_out",   "gflop",
+                             "compute",  "movement",  "launch",   "wait",      "programs", "first_step_s"})
       EXPECT_TRUE(j.contains(name)) << name;
     EXPECT_EQ(j["residency"], residency);
     EXPECT_EQ(j["waits"] == 0, std::string(residency) == "resident");
+    EXPECT_EQ(j["programs"], 0) << "the CPU's kernels came with situ";
+    EXPECT_GT(j["first_step_s"], 0);
   }
+}
+
+TEST(Command, BenchCountsTheProgramsThatTheDriverCompiles) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  const std::string cache = folder("programs");
+  const Result r = situ("bench mlp:20-10-5 --batch 8 --device opencl --seconds 0.01 --json", "SITU_CACHE=" + cache);
+  ASSERT_EQ(r.code, 0) << r.text;
+  int64_t files = 0;
+  for (const auto& entry : fs::directory_iterator(cache)) files += entry.path().extension() == ".clbin";
+  EXPECT_EQ(nlohmann::json::parse(r.text)["programs"], files) << "the self-test compiles nothing of its own";
 }
 
 TEST(Command, DumpsEveryStage) {
@@ -243,6 +255,23 @@ TEST(Devices, AreListed) {
   const Result r = situ("devices --quick");
   EXPECT_EQ(r.code, 0) << r.text;
   EXPECT_NE(r.text.find("cpu:"), std::string::npos) << r.text;
+}
+
+TEST(Command, TuningIsSetByHandAndMistakesInItAreNamed) {
+  const std::string bench = "bench mlp:64-16-4 --batch 8 --seconds 0.01 ";
+  EXPECT_EQ(situ(bench + "--tuning gemm.MC=48,gemm.KC=64").code, 0);
+  const auto fails_with = [&](const std::string& arguments, const std::string& part) {
+    const Result result = situ(bench + arguments);
+    EXPECT_NE(result.code, 0) << arguments;
+    EXPECT_NE(result.text.find(part), std::string::npos) << result.text;
+  };
+  fails_with("--tuning gemm.NC=48", "there is no tuning key `gemm.NC` of cpu: did you mean `gemm.");
+  fails_with("--tuning gemm.MC=many", "`gemm.MC=many` sets no tuning: write gemm.MC=NUMBER");
+  fails_with("--tuning gemm.MC", "`gemm.MC` sets no tuning");
+  if (!device_under_test("opencl")) return;
+  fails_with("--device opencl --tuning submit.flsh=3", "did you mean `submit.flush`?");
+  fails_with("--device opencl --tuning gemm.VW=3", "tuning gemm.VW = 3 is not possible");
+  EXPECT_EQ(situ(bench + "--device opencl --max-submit-ms 0.5 --tuning submit.flush=4,submit.record=1").code, 0);
 }
 
 }  // namespace

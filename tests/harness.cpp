@@ -19,6 +19,7 @@ device::Device* device_under_test(const std::string& name) {
   if (it != devices.end()) return it->second.get();
   device::DeviceOptions options;
   options.cache_folder = (std::filesystem::temp_directory_path() / "situ-test-cache").string();
+  options.self_test = false;  // the tests are the test
   return (devices[name] = step::open_device(name, options)).get();
 }
 

@@ -26,9 +26,11 @@ class Ledgers : public testing::Test {
     setenv("SITU_OPENCL_LIBRARY", SITU_TEST_ICD, 1);
     device::DeviceOptions options;
     options.cache_folder = scratch_folder();
+    options.tuning = tuning();
     device_ = step::open_device("opencl", options);
     unsetenv("SITU_OPENCL_LIBRARY");
   }
+  virtual device::Tuning tuning() const { return {}; }
   std::unique_ptr<step::Session> session(step::Residency residency) {
     step::SessionOptions options;
     options.residency = residency;
@@ -83,6 +85,36 @@ TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
   lenet->get(step::kTrainMetrics);  // the loss, when somebody asks
   EXPECT_EQ(icd_.total("bytes_out"), 16);
   EXPECT_EQ(icd_.total("waits"), 1);
+}
+
+class CutLedgers : public Ledgers {
+  device::Tuning tuning() const override {
+    device::Tuning tuning;
+    tuning.set("submit.flush", 0);
+    tuning.set("submit.max_us", 100);
+    return tuning;
+  }
+};
+
+// With a screen that shares the device, a step goes over in pieces; it still waits for nothing.
+TEST_F(CutLedgers, StepsInPiecesDoNotWaitEither) {
+  const auto lenet = session(step::Residency::resident);
+  for (int i = 0; i < 10; ++i) step(*lenet, i);
+  icd_.reset();
+  int64_t allocations = 0;
+  {
+    const CountAllocations counted(icd_.depth());
+    for (int i = 10; i < 60; ++i) step(*lenet, i);
+    allocations = counted.count();
+  }
+  EXPECT_EQ(icd_.total("waits"), 0);
+  EXPECT_EQ(icd_.total("creations"), 0);
+  EXPECT_EQ(icd_.total("kernels"), 50 * lenet->ledger(0).launches);
+  EXPECT_GE(icd_.calls("clFlush"), 50 * 3);
+  EXPECT_LT(icd_.calls("clFlush"), icd_.total("kernels"));
+  if (can_count_allocations()) {
+    EXPECT_EQ(allocations, 0);
+  }
 }
 
 TEST_F(Ledgers, NaiveAndWeightsPayWhatTheLedgerSays) {

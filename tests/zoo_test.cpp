@@ -115,5 +115,17 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ZooStep, testing::ValuesIn(cases()), [](const auto
   return name;
 });
 
+// A cold start is mostly the driver's compiler: shapes are arguments, so a deep network needs few programs.
+TEST(ZooPrograms, AreFew) {
+  device::Device* device = device_under_test("opencl");
+  if (!device) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  for (const char* name : {"mobilenetv2@96", "resnet20"}) {
+    const model::Model model = model::find_model(name);
+    const step::Compiled compiled = step::compile({step::train_program({model, 8, {}})}, *device, {});
+    EXPECT_LE(step::distinct_programs(compiled, *device), 40) << name;
+    EXPECT_GT(step::distinct_programs(compiled, *device), 10) << name;
+  }
+}
+
 }  // namespace
 }  // namespace situ::test

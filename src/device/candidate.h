@@ -60,6 +60,7 @@ class Expansion {
 // What decides how fast a node runs, as text: op, operands, attributes. The key of measured choices.
 std::string node_key(const ops::OpView& view);
 using Choices = std::map<std::string, std::string, std::less<>>;  // node_key -> name of a candidate
+using LeftOut = std::map<std::string, std::string, std::less<>>;  // unit (plan::unit_of) -> why it is not used
 
 double roofline_seconds(const ops::Cost& cost, const Target& target);
 

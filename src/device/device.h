@@ -64,11 +64,16 @@ class Device {
   virtual void wait(Ticket ticket) = 0;  // back-pressure between steps; no OpenCL wait call
   virtual void finish() = 0;
 
+  // What has to be compiled for a launch before it can run; equal texts are compiled once.
+  virtual std::string program_of(const LaunchSpec& launch) const { return launch.node.op; }
+
   virtual const Counters& counters() const = 0;
   virtual void start_profile() = 0;
   virtual Timeline stop_profile() = 0;
 
-  Choices choices;  // measured (tune/): candidates that go before those with the smallest estimate
+  Choices choices;            // measured (tune/): candidates that go before those with the smallest estimate
+  LeftOut left_out;           // found wrong or fatal by a self-test (step/trial.h): never chosen
+  std::string trials_folder;  // where self-tests are remembered; empty: none are made
 };
 
 struct DeviceOptions {
@@ -76,6 +81,7 @@ struct DeviceOptions {
   std::string cache_folder;  // compiled programs; empty: none
   int threads = 0;           // CPU: 0 = one per core
   Tuning tuning;             // overrides what devices/*.json says
+  bool self_test = true;     // try each kernel a program uses once per driver; needs the cache folder
 };
 
 }  // namespace situ::device

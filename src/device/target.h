@@ -26,6 +26,7 @@ struct Target {
   std::string backend;                  // "ref", "cpu", "opencl"
   std::string name;                     // as printed by `situ devices`
   std::string driver;                   // its version, where there is one
+  std::string kernels;                  // a hash of the sources its driver compiles; empty: they came with situ
   int64_t alignment = 128;              // of every tensor's offset, bytes
   int64_t max_slab = int64_t{1} << 40;  // the largest single allocation, bytes
   int64_t memory = int64_t{1} << 40;    // bytes there are

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "ops/op.h"
 #include "plan/plan.h"
 
@@ -10,6 +11,29 @@ namespace {
 
 using device::Candidate;
 using ir::Value;
+
+// Why an op that this device has kernels for cannot run on it; empty if none of them is left out.
+std::string left_out_of(const device::Device& device, std::string_view op) {
+  std::string reasons;
+  for (const auto& [unit, reason] : device.left_out)
+    if (unit.starts_with(op) && unit.size() > op.size() && (unit[op.size()] == '/' || unit[op.size()] == '#'))
+      reasons += fmt::format("{}{} ({})", reasons.empty() ? "" : ", ", unit, reason);
+  return reasons;
+}
+
+[[noreturn]] void fail_without_kernel(const device::Device& device, const ops::OpView& view) {
+  const std::string reasons = left_out_of(device, view.op);
+  if (!reasons.empty())
+    fail_environment("device {} has no kernel left for `{}`, its self-test left out {}: use the device cpu",
+                     device.target().name, device::node_key(view), reasons);
+  fail_environment("device {} has no kernel for op `{}`; train on another device (`situ devices` lists them)",
+                   device.target().name, view.op);
+}
+
+bool own_kernel_usable(const device::Device& device, const ops::OpView& view) {
+  if (!device.has_kernel(view.op)) return false;
+  return device.left_out.empty() || !device.left_out.contains(unit_of(device, view, nullptr));
+}
 
 const Candidate* choose(const device::Device& device, const ops::OpView& view) {
   const auto list = candidates_for(device, view);
@@ -106,12 +130,28 @@ void lower_split(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
 
 }  // namespace
 
+device::LaunchSpec dense_launch(const ops::OpView& view) {
+  device::LaunchSpec spec;
+  spec.node.op = std::string(view.op);
+  spec.node.attrs = view.attrs;
+  const auto dense = [](const Type& type) { return device::TensorArg{0, device::kZeroRun, type.shape.cols(), type}; };
+  for (const Type& type : view.ins) spec.in.push_back(dense(type));
+  for (const Type& type : view.outs) spec.out.push_back(dense(type));
+  return spec;
+}
+
+std::string unit_of(const device::Device& device, const ops::OpView& view, const Candidate* candidate) {
+  if (candidate) return fmt::format("{}/{}", view.op, candidate->name);
+  return fmt::format("{}#{:016x}", view.op, hash_of(device.program_of(dense_launch(view))));
+}
+
 std::vector<const Candidate*> candidates_for(const device::Device& device, const ops::OpView& view) {
   std::vector<std::pair<double, const Candidate*>> found;
   for (device::CandidateList list : device.candidates())
     for (const Candidate& candidate : list) {
       if (candidate.op != view.op) continue;
       if (candidate.accepts && !candidate.accepts(view, device.target())) continue;
+      if (!device.left_out.empty() && device.left_out.contains(unit_of(device, view, &candidate))) continue;
       found.emplace_back(candidate.seconds ? candidate.seconds(view, device.target())
                                            : device::roofline_seconds(ops::cost_of(view), device.target()),
                          &candidate);
@@ -137,11 +177,10 @@ ir::Graph lower(const ir::Graph& graph, const device::Device& device) {
       rebuild.copy(node);
     } else if (const Candidate* candidate = choose(device, ops::view_of(graph, node))) {
       expand(rebuild, graph, node, *candidate, device.target());
-    } else if (device.has_kernel(node.op)) {
+    } else if (own_kernel_usable(device, ops::view_of(graph, node))) {
       lower_as_is(rebuild, graph, node);
     } else {
-      fail_environment("device {} has no kernel for op `{}`; train on another device (`situ devices` lists them)",
-                       device.target().name, node.op);
+      fail_without_kernel(device, ops::view_of(graph, node));
     }
   }
   return std::move(rebuild.to);

@@ -21,6 +21,11 @@ namespace situ::plan {
 ir::Graph lower(const ir::Graph& graph, const device::Device& device);
 // The candidates a node may take, the one that lower would take first.
 std::vector<const device::Candidate*> candidates_for(const device::Device& device, const ops::OpView& view);
+// What is left out as a whole: a candidate of an op ("conv2d/packed"), or, for an op with a kernel of its own (null),
+// that kernel as it is compiled for this node ("fused#4cd43e70f7798826").
+std::string unit_of(const device::Device& device, const ops::OpView& view, const device::Candidate* candidate);
+// One launch with all its operands dense: enough to ask a device what it would compile.
+device::LaunchSpec dense_launch(const ops::OpView& view);
 
 // views.cpp -- a value is `root`'s storage from element `offset` on, rows `pitch` elements apart.
 struct Part {

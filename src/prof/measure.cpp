@@ -103,10 +103,17 @@ void profile(Feed& feed, step::Session& session, Measured& m) {
 
 }  // namespace
 
+void run_one_step(step::Session& session, int program, int classes) {
+  Feed feed(session, program, classes);
+  feed.step();
+  feed.finish();
+}
+
 Measured measure(step::Session& session, int program, const MeasureOptions& options) {
   Measured m;
   m.device = session.device().target().name;
   m.ledger = session.ledger(program);
+  m.programs = step::distinct_programs(session.compiled(), session.device());
   m.batch = session.compiled().memory.inputs().empty() ? 0 : session.compiled().memory.inputs()[0].type.shape[0];
   Feed feed(session, program, options.classes);
   time_blocks(feed, session, options, m);

@@ -43,6 +43,8 @@ std::string bench_line(const Measured& m) {
   j["movement"] = m.split.movement;
   j["launch"] = m.split.launch;
   j["wait"] = m.split.wait;
+  j["programs"] = m.programs;
+  j["first_step_s"] = rounded(m.first_step_seconds, 3);
   return j.dump();
 }
 
@@ -82,6 +84,8 @@ Measured from_json(const std::string& text, const std::string& origin) {
     m.counted.bytes_out = j.at("bytes_out");
     m.ledger.flops = j.at("gflop").get<double>() * 1e9;
     m.ledger.program = j.at("program");
+    m.programs = j.value("programs", int64_t{0});
+    m.first_step_seconds = j.value("first_step_s", 0.0);
     m.split = {j.at("profiled_wall"), j.at("compute"), j.at("movement"), j.at("launch"), j.at("wait")};
     for (const json& l : j.value("list", json::array())) {
       m.ledger.list.push_back({l.at("kernel"), l.at("operands"), l.at("flops"), l.at("bytes")});

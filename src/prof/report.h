@@ -17,7 +17,9 @@ struct Measured {
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
   step::TimeSplit split;                        // per step, from a profiled run of its own
   std::vector<double> launch_seconds;           // per launch, mean of the profiled run
-  int64_t peak_bytes = 0;  // of the process, above its state before the model was built; 0: not measured
+  int64_t peak_bytes = 0;         // of the process, above its state before the model was built; 0: not measured
+  int64_t programs = 0;           // distinct ones that the driver compiles for the session; 0: kernels came with situ
+  double first_step_seconds = 0;  // from the start of the command to the end of its first step; 0: not measured
 };
 
 // Runs `program` for about `seconds` without profiling, then briefly with it. The session's states go on changing.
@@ -28,6 +30,8 @@ struct MeasureOptions {
   bool profiled = true;  // false: `split` and `launch_seconds` stay empty
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
+// One step on made-up data, from its upload to its end: what a cold start waits for.
+void run_one_step(step::Session& session, int program, int classes);
 
 std::string to_json(const Measured& m);  // ledger.json: everything, for `situ ledger`
 Measured from_json(const std::string& text, const std::string& origin);

@@ -5,6 +5,8 @@
 //   settle -> order -> in_place -> place -> check -> launches     per program again
 #include "step/compile.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -91,9 +93,18 @@ Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& d
   return Compiler(device, options).run(programs);
 }
 
-ir::Graph rewritten(const ir::Graph& program, const device::Device& device) {
-  const CompileOptions options;
-  return Compiler(device, options).rewrite(program);
+ir::Graph rewritten(const ir::Graph& program, const device::Device& device, const CompileOptions& options) {
+  CompileOptions quiet = options;
+  quiet.trace = nullptr;
+  return Compiler(device, quiet).rewrite(program);
+}
+
+int64_t distinct_programs(const Compiled& compiled, const device::Device& device) {
+  if (device.target().kernels.empty()) return 0;
+  std::set<std::string> programs;
+  for (const Program& program : compiled.programs)
+    for (const device::LaunchSpec& launch : program.launches) programs.insert(device.program_of(launch));
+  return static_cast<int64_t>(programs.size());
 }
 
 std::string print_launches(const Program& program) {

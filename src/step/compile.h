@@ -33,7 +33,10 @@ struct Compiled {
 Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& device, const CompileOptions& options);
 
 // A program after all rewrites, before its ops become launches: what the tuner looks at.
-ir::Graph rewritten(const ir::Graph& program, const device::Device& device);
+ir::Graph rewritten(const ir::Graph& program, const device::Device& device, const CompileOptions& options = {});
+
+// How many distinct programs the device's driver compiles for all of them; 0 where kernels came with situ.
+int64_t distinct_programs(const Compiled& compiled, const device::Device& device);
 
 // The launch list with placements, one line each: golden files and `situ dump --after=place`.
 std::string print_launches(const Program& program);

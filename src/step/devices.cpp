@@ -4,6 +4,7 @@
 #include "backend/opencl/device.h"
 #include "backend/ref/device.h"
 #include "base/error.h"
+#include "step/trial.h"
 
 namespace situ::step {
 
@@ -12,7 +13,13 @@ std::unique_ptr<device::Device> open_device(std::string_view spec, device::Devic
   const std::string_view kind = spec.substr(0, colon);
   if (colon != std::string_view::npos) options.name = spec.substr(colon + 1);
   if (kind == "cpu") return cpu::make_device(options);
-  if (kind == "opencl") return opencl::make_device(options);
+  if (kind == "opencl") {
+    auto device = opencl::make_device(options);
+    device->trials_folder = options.cache_folder;
+    load_left_out(*device);  // what is known to be wrong stays out, tried or not
+    if (!options.self_test) device->trials_folder.clear();
+    return device;
+  }
   if (kind == "ref") return ref::make_device();
   fail("there is no device `{}`: use cpu, opencl, opencl:NAME or ref (`situ devices` lists what is here)", spec);
 }

@@ -44,24 +44,10 @@ const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op) {
   return *found;
 }
 
-// What the terms of each result add up to, signs aside.
-std::vector<std::vector<double>> magnitudes(const ops::OpDef& op, const ir::Graph& graph, const ops::Example& example,
-                                            uint64_t seed) {
-  std::vector<std::vector<double>> storage;
-  std::vector<ops::RefTensor> in, out;
-  storage.reserve(64);
-  for (size_t i = 0; i < example.inputs.size(); ++i) {
-    auto& values = storage.emplace_back(ops::example_values(example.inputs[i], seed + i));
-    in.push_back({example.inputs[i].type, values.data()});
-  }
-  const ir::Node& node = op_node(graph, op);
-  const size_t first = storage.size();
-  for (Value v : node.outputs) {
-    auto& values = storage.emplace_back(static_cast<size_t>(graph.type(v).count()));
-    out.push_back({graph.type(v), values.data()});
-  }
-  ops::run_magnitude(op, {node.attrs, in, out});
-  return {storage.begin() + static_cast<long>(first), storage.end()};
+std::vector<ops::RefTensor> tensors_of(std::vector<std::vector<double>>& storage, const std::vector<Type>& types) {
+  std::vector<ops::RefTensor> tensors;
+  for (size_t i = 0; i < types.size(); ++i) tensors.push_back({types[i], storage[i].data()});
+  return tensors;
 }
 
 // Cuts the columns of a result back out of the wider tensor it was written into.
@@ -109,13 +95,40 @@ ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Lay
   return graph;
 }
 
+Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed) {
+  const ir::Graph graph = single_op_graph(op, example, Layout::dense);
+  const ir::Node& node = op_node(graph, op);
+  std::vector<std::vector<double>> operands;
+  std::vector<Type> in_types, out_types;
+  for (size_t i = 0; i < example.inputs.size(); ++i) {
+    operands.push_back(ops::example_values(example.inputs[i], seed + i));
+    in_types.push_back(example.inputs[i].type);
+  }
+  Oracle oracle;
+  for (Value v : node.outputs) {
+    out_types.push_back(graph.type(v));
+    oracle.results.emplace_back(static_cast<size_t>(graph.type(v).count()));
+  }
+  oracle.magnitudes = oracle.results;
+  const auto in = tensors_of(operands, in_types);
+  const auto results = tensors_of(oracle.results, out_types), magnitudes = tensors_of(oracle.magnitudes, out_types);
+  op.reference({node.attrs, in, results});
+  ops::run_magnitude(op, {node.attrs, in, magnitudes});
+  return oracle;
+}
+
+double in_tolerances(double have, double want, double magnitude) {
+  if (std::isnan(have) || std::isnan(want)) return std::isnan(have) == std::isnan(want) ? 0 : INFINITY;
+  return std::fabs(have - want) / (kTolerance * kEps * magnitude + 1e-37);
+}
+
 double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,
                            uint64_t seed, std::string* where) {
   const ir::Graph graph = single_op_graph(op, example, layout);
   const Tensors inputs = example_inputs(graph, example, seed);
   static const auto oracle = ref::make_device();
   const Tensors expected = run_once(*oracle, graph, inputs), got = run_once(device, graph, inputs);
-  const auto bounds = magnitudes(op, graph, example, seed);
+  const auto bounds = ask_oracle(op, example, seed).magnitudes;
   double worst = 0;
   const ir::Node& node = op_node(graph, op);
   for (size_t o = 0; o < node.outputs.size(); ++o) {
@@ -123,12 +136,11 @@ double error_in_tolerances(device::Device& device, const ops::OpDef& op, const o
     const Type& type = graph.type(node.outputs[o]);
     const auto want = narrowed(expected.at(name), type, layout), have = narrowed(got.at(name), type, layout);
     for (size_t i = 0; i < want.size(); ++i) {
-      const double tolerance = kTolerance * kEps * bounds[o][i] + 1e-37;
-      double error = std::fabs(have[i] - want[i]) / tolerance;
-      if (std::isnan(have[i]) || std::isnan(want[i])) error = std::isnan(have[i]) == std::isnan(want[i]) ? 0 : INFINITY;
+      const double error = in_tolerances(have[i], want[i], bounds[o][i]);
       if (error <= worst) continue;
       worst = error;
-      *where = fmt::format("output {} element {}: {} instead of {} (tolerance {})", o, i, have[i], want[i], tolerance);
+      *where = fmt::format("output {} element {}: {} instead of {} (error {:.3g} of its tolerance)", o, i, have[i],
+                           want[i], error);
     }
   }
   return worst;

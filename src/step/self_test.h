@@ -22,6 +22,15 @@ enum class Layout {
 // A program with inputs i0.. and outputs o0.. around one node of `op`.
 ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout);
 
+// What the reference makes of an example, and what the terms behind each result add up to, signs aside.
+struct Oracle {
+  std::vector<std::vector<double>> results, magnitudes;  // one per output
+};
+Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed);
+
+// The error of one element in units of its tolerance; two NaN agree.
+double in_tolerances(double have, double want, double magnitude);
+
 // The largest error over the outputs, in units of the computed tolerance: at most 1 passes. `where` says where.
 double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,
                            uint64_t seed, std::string* where);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "step/trial.h"
 
 namespace situ::step {
 namespace {
@@ -110,6 +111,7 @@ void Batch::set(std::string_view control, int32_t value) { store(control, DType:
 Session::Session(device::Device& device, const std::vector<ir::Graph>& programs, const SessionOptions& options)
     : device_(device), options_(options) {
   if (options.residency != Residency::resident) options_.compile.fuse = options_.compile.hoist = false;
+  if (options.self_test) try_kernels(device, programs, options_.compile);
   compiled_ = compile(programs, device, options_.compile);
   std::vector<int64_t> slabs = compiled_.memory.resident_slabs();
   const size_t arena = slabs.size();

@@ -50,6 +50,7 @@ struct SessionOptions {
   Residency residency = Residency::resident;
   CompileOptions compile;
   bool dirty_arena = false;  // it starts as NaN instead of zeros: a result that no kernel wrote then shows
+  bool self_test = true;     // kernels that this driver has not run yet are tried first (trial.h)
 };
 
 class Session {

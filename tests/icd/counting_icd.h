@@ -27,9 +27,10 @@ class CountingIcd {
     find("situ_icd_total", total_);
     find("situ_icd_depth", depth_);
     find("situ_icd_fail", fail_);
+    find("situ_icd_pretend", pretend_);
     reset_();
   }
-  ~CountingIcd() { reset_(); }  // the library itself stays: devices may still hold its functions
+  ~CountingIcd() { reset_(), pretend_(false); }  // the library itself stays: devices may still hold its functions
   CountingIcd(const CountingIcd&) = delete;
   CountingIcd& operator=(const CountingIcd&) = delete;
 
@@ -41,12 +42,15 @@ class CountingIcd {
   // waits      clFinish, clWaitForEvents, blocking reads, writes and maps
   // creations  buffers, programs, kernels, queues, contexts, command buffers
   // calls      of any function
+  // priority, throttle  of the last queue made with hints: CL_QUEUE_PRIORITY_KHR and CL_QUEUE_THROTTLE_KHR
   int64_t total(const std::string& what) const { return total_(what.c_str()); }
   // > 0 while the calling thread is inside a forwarded call: what is allocated then is the driver's.
   int (*depth() const)() { return depth_; }
   // The nth call from now (1: the next) of this function, or of any for "*", fails with this code. Releasing never
   // fails.
   void fail(const std::string& function, int64_t nth, int code) const { fail_(function.c_str(), nth, code); }
+  // Devices opened from now on have cl_qcom_recordable_queues, cl_khr_priority_hints and cl_khr_throttle_hints.
+  void pretend(bool yes) const { pretend_(yes); }
 
  private:
   template <typename Function>
@@ -60,6 +64,7 @@ class CountingIcd {
   int64_t (*total_)(const char*) = nullptr;
   int (*depth_)() = nullptr;
   void (*fail_)(const char*, int64_t, int) = nullptr;
+  void (*pretend_)(bool) = nullptr;
 };
 
 }  // namespace situ::test

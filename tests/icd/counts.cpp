@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kNames[] = {
 #define SITU_ICD_NAME(function) #function,
     SITU_CL_REQUIRED(SITU_ICD_NAME) SITU_CL_OPTIONAL(SITU_ICD_NAME) SITU_ICD_EXTRA(SITU_ICD_NAME)
-        SITU_ICD_RECORDING(SITU_ICD_NAME)
+        SITU_ICD_RECORDING(SITU_ICD_NAME) SITU_ICD_QCOM(SITU_ICD_NAME)
 #undef SITU_ICD_NAME
 };
 
@@ -68,6 +68,11 @@ Totals& totals() {
   return all;
 }
 
+std::atomic<bool>& pretending() {
+  static std::atomic<bool> yes{false};
+  return yes;
+}
+
 Call::Call(Function function, bool may_fail) {
   ++driver_depth;
   ++calls[function];
@@ -103,8 +108,12 @@ int64_t situ_icd_total(const char* what) {
   if (std::strcmp(what, "waits") == 0) return all.waits;
   if (std::strcmp(what, "creations") == 0) return all.creations;
   if (std::strcmp(what, "calls") == 0) return all_calls;
+  if (std::strcmp(what, "priority") == 0) return all.priority;
+  if (std::strcmp(what, "throttle") == 0) return all.throttle;
   return -1;
 }
+
+void situ_icd_pretend(bool yes) { pretending() = yes; }
 
 int situ_icd_depth() { return driver_depth; }
 

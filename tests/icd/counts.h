@@ -21,13 +21,18 @@
   X(clReleaseCommandBufferKHR)  \
   X(clEnqueueCommandBufferKHR)  \
   X(clCommandNDRangeKernelKHR)
+#define SITU_ICD_QCOM(X)    \
+  X(clNewRecordingQCOM)     \
+  X(clEndRecordingQCOM)     \
+  X(clReleaseRecordingQCOM) \
+  X(clEnqueueRecordingQCOM)
 
 namespace situ::icd {
 
 enum Function : int {
 #define SITU_ICD_NAME(function) k_##function,
   SITU_CL_REQUIRED(SITU_ICD_NAME) SITU_CL_OPTIONAL(SITU_ICD_NAME) SITU_ICD_EXTRA(SITU_ICD_NAME)
-      SITU_ICD_RECORDING(SITU_ICD_NAME)
+      SITU_ICD_RECORDING(SITU_ICD_NAME) SITU_ICD_QCOM(SITU_ICD_NAME)
 #undef SITU_ICD_NAME
           kFunctions
 };
@@ -41,8 +46,11 @@ const Real& real();  // opened at the first call
 
 struct Totals {
   std::atomic<int64_t> kernels{0}, bytes_in{0}, bytes_out{0}, waits{0}, creations{0};
+  std::atomic<int64_t> priority{0}, throttle{0};  // of the last queue made with hints, as the driver was given them
 };
 Totals& totals();
+// Extensions of phones are there: recordable queues and hints, played by pretend.cpp on whatever driver there is.
+std::atomic<bool>& pretending();
 
 // Counts the call and marks this thread as inside the driver until the end of the scope.
 class Call {

@@ -47,13 +47,16 @@ namespace situ::opencl {
   X(clGetEventProfilingInfo)     \
   X(clReleaseEvent)
 
-#define SITU_CL_OPTIONAL(X) X(clGetExtensionFunctionAddressForPlatform)
+#define SITU_CL_OPTIONAL(X)                   \
+  X(clGetExtensionFunctionAddressForPlatform) \
+  X(clCreateCommandQueueWithProperties)
 
 struct Api {
 #define SITU_CL_MEMBER(function) decltype(&::function) function = nullptr;
   SITU_CL_REQUIRED(SITU_CL_MEMBER)
   SITU_CL_OPTIONAL(SITU_CL_MEMBER)
 #undef SITU_CL_MEMBER
+  void* library = nullptr;  // for extensions whose functions are only found by name
 };
 
 // cl_khr_command_buffer, as far as it is used. Declared here because its headers changed between versions; these five
@@ -69,6 +72,25 @@ struct RecordingApi {
   cl_int(CL_API_CALL* launch)(CommandBuffer, cl_command_queue, const cl_ulong*, cl_kernel, cl_uint, const size_t*,
                               const size_t*, const size_t*, cl_uint, const cl_uint*, cl_uint*, void**) = nullptr;
 };
+
+// cl_qcom_recordable_queues, as far as it is used: what is enqueued on a recordable queue between new and end is kept
+// and not run; enqueueing the recording on an ordinary queue runs it. The four lists replace arguments and sizes of
+// single launches and stay empty here: what changes from step to step is in the control block.
+using QcomRecording = struct _cl_recording_qcom*;
+inline constexpr cl_command_queue_properties kQueueRecordableQcom = cl_command_queue_properties{1} << 30;
+
+struct QcomApi {
+  QcomRecording(CL_API_CALL* create)(cl_command_queue, cl_int*) = nullptr;
+  cl_int(CL_API_CALL* end)(QcomRecording) = nullptr;
+  cl_int(CL_API_CALL* release)(QcomRecording) = nullptr;
+  cl_int(CL_API_CALL* enqueue)(cl_command_queue, QcomRecording, size_t arguments, const void*, size_t offsets,
+                               const void*, size_t globals, const void*, size_t locals, const void*, cl_uint waits,
+                               const cl_event*, cl_event*) = nullptr;
+};
+
+// cl_khr_priority_hints and cl_khr_throttle_hints: properties of a queue and their values.
+inline constexpr cl_queue_properties kQueuePriority = 0x1096, kQueueThrottle = 0x1097;
+inline constexpr cl_queue_properties kHintHigh = 1 << 0, kHintMedium = 1 << 1, kHintLow = 1 << 2;
 
 // Owns one OpenCL object and releases it at the end of its scope.
 template <typename T>

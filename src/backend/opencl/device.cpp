@@ -7,9 +7,16 @@
 #include "backend/opencl/tickets.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace situ::opencl {
 namespace {
+
+std::string fingerprint_of(const Overrides& overrides) {
+  std::string all(embedded_fingerprint());
+  for (const auto& [file, text] : overrides.sources) all += file + "\n" + text;
+  return fmt::format("{:016x}", hash_of(all));
+}
 
 class OpenClDevice : public device::Device {
  public:
@@ -24,12 +31,13 @@ class OpenClDevice : public device::Device {
                                            device::Storage& storage) override;
   void write(device::Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) override;
   void read(device::Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) override;
-  device::Ticket submit() override { return tickets_.submit(run_.queue); }
+  device::Ticket submit() override;
   void wait(device::Ticket ticket) override;
   void finish() override;
   const device::Counters& counters() const override { return run_.counters; }
   void start_profile() override;
   device::Timeline stop_profile() override;
+  std::string program_of(const device::LaunchSpec& launch) const override;
 
   std::vector<std::string> notes() const;
 
@@ -53,6 +61,7 @@ OpenClDevice::OpenClDevice(const device::DeviceOptions& options, const Overrides
       sources_(overrides.sources),
       tickets_(run_.cl) {
   run_.target = target_of(run_.found.info, options.tuning);
+  run_.target.kernels = fingerprint_of(overrides);
   if (overrides.target) overrides.target(run_.target);
   for (const KernelList& family : all_kernel_families()) families_.push_back(family);
   for (const KernelList& family : families_)
@@ -81,7 +90,18 @@ std::unique_ptr<device::Storage> OpenClDevice::allocate(const std::vector<int64_
 std::unique_ptr<device::Executable> OpenClDevice::bind(std::span<const device::LaunchSpec> launches,
                                                        device::Storage& storage) {
   const Binder binder{run_, *programs_, kernels_, find_source_};
-  return std::make_unique<LaunchList>(run_, bind_launches(binder, launches, static_cast<Slabs&>(storage)));
+  std::vector<double> seconds;
+  for (const device::LaunchSpec& launch : launches)
+    seconds.push_back(device::roofline_seconds({launch.flops, launch.bytes}, run_.target));
+  return std::make_unique<LaunchList>(run_, bind_launches(binder, launches, static_cast<Slabs&>(storage)),
+                                      std::move(seconds));
+}
+
+std::string OpenClDevice::program_of(const device::LaunchSpec& launch) const {
+  const auto found = kernels_.find(launch.node.op);
+  if (found == kernels_.end()) return launch.node.op;
+  const Call call = found->second->bind(launch, run_.target);
+  return fmt::format("{} {}\n{}", call.file, call.options, call.prelude);
 }
 
 // --- data and time --------------------------------------------------------------------------------------------------
@@ -95,6 +115,7 @@ void OpenClDevice::blocked(const Work& work) {
 
 void OpenClDevice::drain() {
   check("clFinish", run_.cl.clFinish(run_.queue));
+  run_.unflushed = 0;
   tickets_.all_done();
 }
 
@@ -125,8 +146,15 @@ void OpenClDevice::read(device::Storage& storage, int slab, int64_t offset, void
     check("clEnqueueReadBuffer", code);
   });
   tickets_.all_done();  // the queue is in order: what was submitted before the read has run
+  run_.unflushed = 0;
   ++run_.counters.reads;
   run_.counters.bytes_out += bytes;
+}
+
+device::Ticket OpenClDevice::submit() {
+  const device::Ticket ticket = tickets_.submit(run_.queue);
+  run_.unflushed = 0;  // the tickets flushed
+  return ticket;
 }
 
 void OpenClDevice::wait(device::Ticket ticket) {

@@ -74,6 +74,9 @@ DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device)
   const std::string extensions = " " + device_text(cl, device, CL_DEVICE_EXTENSIONS) + " ";
   const auto has = [&](const char* name) { return extensions.find(fmt::format(" {} ", name)) != std::string::npos; };
   info.command_buffer = has("cl_khr_command_buffer");
+  info.recordable_queue = has("cl_qcom_recordable_queues");
+  info.priority_hints = has("cl_khr_priority_hints");
+  info.throttle_hints = has("cl_khr_throttle_hints");
   info.fp16 = has("cl_khr_fp16");
   info.subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
   if (const char* limits = std::getenv("SITU_LIMITS")) impose(limits, info);

@@ -23,7 +23,8 @@ struct DeviceInfo {
   int64_t alignment = 128;                   // of a buffer's address, bytes
   std::array<size_t, 3> max_items{1, 1, 1};  // work-items in a work-group, along each axis
   size_t max_group = 1;                      // and together
-  bool command_buffer = false, fp16 = false, subgroups = false, images = false;
+  bool command_buffer = false, recordable_queue = false, fp16 = false, subgroups = false, images = false;
+  bool priority_hints = false, throttle_hints = false;
 
   std::string full_name() const { return platform + " " + name; }
 };

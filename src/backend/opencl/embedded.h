@@ -8,5 +8,6 @@ namespace situ::opencl {
 
 // The text of a kernel file, zero-terminated, valid for the whole run; nullptr if there is no such file.
 const char* embedded_source(std::string_view file_name);
+std::string_view embedded_fingerprint();  // a hash of all of them
 
 }  // namespace situ::opencl

@@ -1,6 +1,7 @@
-// executable.h -- a bound launch list that is replayed, launch by launch or as one recording.
+// executable.h -- a bound launch list that is replayed, launch by launch or as recordings.
 #pragma once
-#include <optional>
+#include <memory>
+#include <vector>
 
 #include "backend/opencl/bind.h"
 #include "backend/opencl/recording.h"
@@ -9,20 +10,26 @@ namespace situ::opencl {
 
 class LaunchList : public device::Executable {
  public:
-  LaunchList(Runtime& run, BoundLaunches bound);
+  // `seconds` estimates each launch; what a profile measures takes their place.
+  LaunchList(Runtime& run, BoundLaunches bound, std::vector<double> seconds);
   void enqueue() override;
   void enqueue(int first, int count) override;
   int launches() const override { return static_cast<int>(bound_.launches.size()); }
-  bool recorded() const { return recording_.has_value(); }
 
  private:
+  struct Piece {  // of the list, recorded; one submission long
+    int first = 0, count = 0;
+    double seconds = 0;
+    Recording recording;
+  };
   void enqueue_one(int index);
+  void make_room(double seconds);
   void record();
 
   Runtime& run_;
   BoundLaunches bound_;
-  int flush_every_ = 0;  // 0: only when a step is submitted
-  std::optional<Recording> recording_;
+  LaunchTimes seconds_;
+  std::vector<Piece> pieces_;  // all of the list, or none
 };
 
 }  // namespace situ::opencl

@@ -41,7 +41,7 @@ void impose(std::string_view limits, DeviceInfo& info) {
     else if (key == "subgroups")
       info.subgroups = info.subgroups && value != 0;
     else if (key == "commands")
-      info.command_buffer = info.command_buffer && value != 0;
+      info.command_buffer = info.command_buffer && value != 0, info.recordable_queue &= value != 0;
     else
       fail(
           "SITU_LIMITS: there is no limit `{}`: use alloc, align, local, images, subgroups, commands, or phone for all",

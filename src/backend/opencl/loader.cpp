@@ -76,6 +76,7 @@ void* open_library(const std::string& wanted) {
 std::unique_ptr<Api> load(const std::string& wanted) {
   void* library = open_library(wanted);
   auto api = std::make_unique<Api>();
+  api->library = library;
   if (const char* missing = fill(library, *api))
     fail_environment("the OpenCL library '{}' lacks {}: situ needs OpenCL 1.2 or later, install a newer driver",
                      wanted.empty() ? "libOpenCL" : wanted, missing);

@@ -27,18 +27,21 @@ device::Timeline Profile::stop() {
   device::Timeline timeline;
   timeline.blocked = blocked_;
   timeline.events.reserve(commands_.size());
-  for (const Command& command : commands_)
-    timeline.events.push_back({command.kind, command.launch, stamp(cl_, command.event, CL_PROFILING_COMMAND_START),
-                               stamp(cl_, command.event, CL_PROFILING_COMMAND_END)});
+  for (const Command& command : commands_) {
+    const device::Event event{command.kind, command.launch, stamp(cl_, command.event, CL_PROFILING_COMMAND_START),
+                              stamp(cl_, command.event, CL_PROFILING_COMMAND_END)};
+    if (command.times) (*command.times)[static_cast<size_t>(event.launch)] = event.end - event.start;
+    timeline.events.push_back(event);
+  }
   std::stable_sort(timeline.events.begin(), timeline.events.end(),
                    [](const device::Event& a, const device::Event& b) { return a.start < b.start; });
   clear();
   return timeline;
 }
 
-cl_event* Profile::event(device::EventKind kind, int launch) {
+cl_event* Profile::event(device::EventKind kind, int launch, const LaunchTimes& times) {
   if (!on_) return nullptr;
-  commands_.push_back({nullptr, kind, launch});
+  commands_.push_back({nullptr, kind, launch, times});
   return &commands_.back().event;
 }
 

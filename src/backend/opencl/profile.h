@@ -1,5 +1,6 @@
 // profile.h -- one event per command while profiling is on, turned into a timeline at its end.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "backend/opencl/cl_api.h"
@@ -7,6 +8,8 @@
 #include "device/device.h"
 
 namespace situ::opencl {
+
+using LaunchTimes = std::shared_ptr<std::vector<double>>;  // seconds, one per launch of an executable
 
 class Profile {
  public:
@@ -19,8 +22,9 @@ class Profile {
   void start();
   device::Timeline stop();  // every command has completed
 
-  // Where the next command's event goes; null while profiling is off, as OpenCL wants it then.
-  cl_event* event(device::EventKind kind, int launch = -1);
+  // Where the next command's event goes; null while profiling is off, as OpenCL wants it then. What is measured
+  // replaces the launch's entry in `times`.
+  cl_event* event(device::EventKind kind, int launch = -1, const LaunchTimes& times = nullptr);
   void drop_last();  // the command was refused and has no event
   void add_blocked(double seconds) { blocked_ += seconds; }
 
@@ -29,6 +33,7 @@ class Profile {
     cl_event event = nullptr;
     device::EventKind kind = device::EventKind::kernel;
     int launch = -1;
+    LaunchTimes times;
   };
   void clear();
 

@@ -1,4 +1,5 @@
-// recording.h -- a launch list recorded once through cl_khr_command_buffer and replayed by one call.
+// recording.h -- launches recorded once and replayed by one call, through cl_khr_command_buffer or
+// cl_qcom_recordable_queues.
 //
 // Whether that pays is a tuning value (submit.record): it saves host time per kernel on GPUs, none on CPU runtimes.
 #pragma once
@@ -19,15 +20,20 @@ struct RecordedLaunch {
 
 class Recording {
  public:
-  // Nothing, and the reason, where the driver has no command buffers or refuses these launches.
-  static std::optional<Recording> make(const Runtime& run, std::span<const RecordedLaunch> launches,
+  // Nothing, and the reason, where the driver lacks the extension or refuses these launches.
+  static std::optional<Recording> make(Runtime& run, Recorder recorder, std::span<const RecordedLaunch> launches,
                                        std::string& refusal);
   // False if it cannot run now, as while an earlier replay is pending on a driver that runs one at a time.
   bool replay(cl_command_queue queue);
 
  private:
-  RecordingApi api_;
-  Handle<CommandBuffer> buffer_;
+  bool record_khr(const Runtime& run, std::span<const RecordedLaunch> launches, std::string& refusal);
+  bool record_qcom(Runtime& run, std::span<const RecordedLaunch> launches, std::string& refusal);
+
+  RecordingApi khr_;
+  QcomApi qcom_;
+  Handle<CommandBuffer> buffer_;     // of one
+  Handle<QcomRecording> recording_;  // or the other
 };
 
 }  // namespace situ::opencl

@@ -221,7 +221,7 @@ TEST_F(Trials, ProbesAreSmallAndNeedTheSamePrograms) {
       const auto small = made_small(device, whole);
       ASSERT_TRUE(small) << node.op;
       EXPECT_LT(oracle_work(*small), 0.2 * oracle_work(whole)) << node.op;
-      EXPECT_LT(oracle_work(*small), 2e7) << node.op;
+      EXPECT_LT(oracle_work(*small), 5e7) << node.op;  // a weight gradient by Winograd takes a thousand pixels
       EXPECT_EQ(programs_of(device, *small), programs_of(device, whole)) << node.op;
       EXPECT_EQ(small->candidate, whole.candidate);
     }

@@ -114,6 +114,15 @@ TEST(EpilogueFusion, TheBackwardMaskMovesIn) {
                 "f32[4,2]\noutput(%3) {name=\"y\"}\n");
 }
 
+TEST(EpilogueFusion, TheMaskBeforeAPoolingMovesIntoItsGradient) {
+  const std::string inputs = "%0 = input {name=\"x\"} : f32[1,4,4,3]\n%1 = input {name=\"dy\"} : f32[1,2,2,3]\n";
+  EXPECT_EQ(after(epilogue_fusion, inputs + "%2 = max_pool_grad(%0, %1) {kernel=[2,2], stride=[2,2]} : f32[1,4,4,3]\n"
+                                            "%3 = relu_mask(%2, %0) : f32[1,4,4,3]\noutput(%3) {name=\"dx\"}\n"),
+            inputs +
+                "%2 = max_pool_grad(%0, %1, %0) {epilogue=\"mask\", kernel=[2,2], stride=[2,2]} : f32[1,4,4,3]\n"
+                "output(%2) {name=\"dx\"}\n");
+}
+
 TEST(EpilogueFusion, AMaskThatBroadcastsStays) {
   const std::string text = kMatmul +
                            "%3 = matmul(%0, %1) : f32[4,2]\n%4 = relu_mask(%3, %2) : f32[4,2]\noutput(%4) "

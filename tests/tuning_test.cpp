@@ -95,33 +95,20 @@ void expect_right(const std::string& kind, const ops::OpDef& op, const Tuning& t
 }
 
 // Ops whose kernels have tunables; the rest share those of the pointwise kernels.
-const char* const kTuned[] = {"matmul",
-                              "conv2d",
-                              "conv2d_dx",
-                              "conv2d_dw",
-                              "add",
-                              "fused",
-                              "reduce",
-                              "max_pool",
-                              "softmax",
-                              "transpose",
-                              "gather_grad",
-                              "sgd",
-                              "adam",
-                              "moments",
-                              "norm_sums",
-                              "layer_norm",
-                              "layer_norm_dparams",
-                              "group_norm",
-                              "group_norm_dparams",
-                              "slice",
-                              "upsample",
-                              "lstm",
-                              "gru_grad",
-                              "attention",
-                              "attention_dkv",
-                              "rmsprop",
-                              "square_sum"};
+const char* const kTuned[] = {"matmul",        "conv2d",
+                              "conv2d_dx",     "conv2d_dw",
+                              "add",           "fused",
+                              "reduce",        "max_pool",
+                              "max_pool_grad", "softmax",
+                              "transpose",     "gather_grad",
+                              "sgd",           "adam",
+                              "moments",       "norm_sums",
+                              "layer_norm",    "layer_norm_dparams",
+                              "group_norm",    "group_norm_dparams",
+                              "slice",         "upsample",
+                              "lstm",          "gru_grad",
+                              "attention",     "attention_dkv",
+                              "rmsprop",       "square_sum"};
 
 TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";

@@ -1,4 +1,4 @@
-// epilogue.h -- the closed set of operations a matmul or convolution applies in registers before it stores.
+// epilogue.h -- the closed set of operations that matmul, convolutions and max_pool_grad apply before they store.
 //
 // The attribute `epilogue` is a list of words, applied in order; each word may take one extra operand, appended to the
 // node's inputs in the same order:

@@ -1,4 +1,4 @@
-// epilogue_fusion.cpp -- what follows a matmul or convolution moves into its registers.
+// epilogue_fusion.cpp -- what follows a matmul, convolution or max_pool_grad moves into its registers.
 //
 //   bias(matmul(a, b), c)      -> matmul(a, b, c) {epilogue="bias"}
 //   relu(conv2d(..){bias})     -> conv2d(..) {epilogue="bias+relu"}
@@ -15,7 +15,9 @@ namespace {
 
 using ir::Value;
 
-bool takes_epilogue(const std::string& op) { return op == "matmul" || op == "conv2d" || op == "conv2d_dx"; }
+bool takes_epilogue(const std::string& op) {
+  return op == "matmul" || op == "conv2d" || op == "conv2d_dx" || op == "max_pool_grad";
+}
 
 constexpr size_t kMostSteps = 4;  // what kernels hold
 
@@ -40,7 +42,7 @@ Step epilogue_step(const ir::Graph& graph, const ir::Node& node, const std::vect
   return {};
 }
 
-// A matmul or convolution with one more step fused into it; operands are values of the old graph.
+// A node that takes an epilogue, with one more step fused into it; operands are values of the old graph.
 ir::Node extended(ir::Node node, const Step& step) {
   const std::string before = node.attrs.text("epilogue", "");
   node.attrs.set("epilogue", before.empty() ? step.word : before + "+" + step.word);

@@ -1,8 +1,10 @@
 // pool.cpp -- maximum and average over windows of a channels-last image, and their gradients.
-//   max: padding never wins; the gradient goes to the first maximum of the window in row-major order
+//   max: padding never wins; the gradient goes to the first maximum of the window in row-major order, and may have an
+//   epilogue (ops/epilogue.h): the mask of the activation before the pooling
 //   avg: divided by the elements inside the image, or by the whole window with count_pad=1
 #include <cmath>
 
+#include "ops/epilogue.h"
 #include "ops/window.h"
 
 namespace situ::ops::defs {
@@ -20,27 +22,30 @@ Window pool_window(const Attrs& attrs, const Ints& size) {
 Window window_over(const Attrs& attrs, const Shape& x) { return pool_window(attrs, {x[1], x[2]}); }
 Shape pooled(const Window& w, const Shape& x) { return {x[0], w.y.out, w.x.out, x[3]}; }
 
-void need_images(const OpView& v, int count) {
-  if (v.arity() != count) fail("{} operands are needed, not {}", count, v.arity());
-  for (const Type& t : v.ins) need(t.dtype == DType::f32 && t.shape.rank() == 4, "images are f32[N,H,W,C]");
+void need_image(const Type& t) { need(t.dtype == DType::f32 && t.shape.rank() == 4, "images are f32[N,H,W,C]"); }
+void need_one_image(const OpView& v) {
+  if (v.arity() != 1) fail("one operand is needed, not {}", v.arity());
+  need_image(v.in(0));
 }
 void need_pooled(const Window& w, const Shape& x, const Shape& dy) {
   if (dy != pooled(w, x)) fail("dy must be {}, the pooled shape, not {}", to_string(pooled(w, x)), to_string(dy));
 }
 
 Types forward_type(const OpView& v) {
-  need_images(v, 1);
+  need_one_image(v);
   const Shape& x = v.in(0).shape;
   return {f32(pooled(window_over(v.attrs, x), x))};
 }
 Types max_grad_type(const OpView& v) {
-  need_images(v, 2);
+  need(v.arity() >= 2, "x and dy are needed");
+  for (int i = 0; i < 2; ++i) need_image(v.in(i));
   const Shape& x = v.in(0).shape;
   need_pooled(window_over(v.attrs, x), x, v.in(1).shape);
+  check_epilogue(v, 2, v.in(0));
   return {v.in(0)};
 }
 Types avg_grad_type(const OpView& v) {
-  need_images(v, 1);
+  need_one_image(v);
   const Shape& dy = v.in(0).shape;
   const Ints& size = v.attrs.ints("size");
   need(size.size() == 2, "`size` needs two numbers, the height and width of x");
@@ -106,7 +111,7 @@ void max_reference(const RefCall& c) {
 }
 // part = identity for the reference, fabs for the magnitude: where the maximum lies depends on the signs of x.
 template <double (*part)(double)>
-void max_grad_reference(const RefCall& c) {
+void route_to_maxima(const RefCall& c) {
   const RefTensor &x = c.in[0], &dy = c.in[1], &dx = c.out[0];
   std::fill_n(dx.data, dx.count(), 0.0);
   each_window(window_over(c.attrs, x.shape()), x.shape(),
@@ -114,6 +119,14 @@ void max_grad_reference(const RefCall& c) {
 }
 double same(double v) { return v; }
 double absolute(double v) { return std::fabs(v); }
+void max_grad_reference(const RefCall& c) {
+  route_to_maxima<same>(c);
+  reference_epilogue(c, 2, c.out[0]);
+}
+void max_grad_magnitude(const RefCall& c) {
+  route_to_maxima<absolute>(c);
+  magnitude_epilogue(c, 2, c.out[0]);
+}
 
 void avg_reference(const RefCall& c) {
   const RefTensor &x = c.in[0], &y = c.out[0];
@@ -141,7 +154,7 @@ constexpr std::string_view kMaxExamples =
     "f32[3,5,6,15] {kernel=[5,6]}; f32[1,4,33,1] {kernel=[1,3], stride=[1,2], pad=[0,1,0,1]}; "
     "f32[2,14,14,16] {kernel=[3,3], pad=[1,1,1,1]}; f32[1,3,3,65] {kernel=[2,2], pad=[1,1,1,1]}";
 
-constexpr std::string_view kMaxGradExamples =  // the last two hold ties
+constexpr std::string_view kMaxGradExamples =  // two hold ties
     "f32[1,1,1,1], f32[1,1,1,1] {kernel=[1,1]}; f32[1,2,2,1], f32[1,1,1,1] {kernel=[2,2], stride=[2,2]}; "
     "f32[2,8,8,6], f32[2,4,4,6] {kernel=[2,2], stride=[2,2]}; "
     "f32[2,9,7,17], f32[2,4,3,17] {kernel=[2,2], stride=[2,2]}; "
@@ -153,7 +166,13 @@ constexpr std::string_view kMaxGradExamples =  // the last two hold ties
     "f32[2,14,14,16], f32[2,14,14,16] {kernel=[3,3], pad=[1,1,1,1]}; "
     "f32[1,3,3,65], f32[1,4,4,65] {kernel=[2,2], pad=[1,1,1,1]}; "
     "f32[2,7,6,5]<3, f32[2,4,6,5] {kernel=[3,3], stride=[2,1], pad=[1,1,1,1]}; "
-    "f32[1,6,6,8]=0, f32[1,3,3,8] {kernel=[2,2], stride=[2,2]}";
+    "f32[1,6,6,8]=0, f32[1,3,3,8] {kernel=[2,2], stride=[2,2]}; "
+    "f32[2,4,6,6], f32[2,2,3,6], f32[2,4,6,6] {kernel=[2,2], stride=[2,2], epilogue=\"mask\"}; "
+    "f32[1,9,7,17], f32[1,5,3,17], f32[17], f32[1,9,7,17] {kernel=[2,2], stride=[2,3], pad=[1,0,0,1], "
+    "epilogue=\"bias+mask\"}; "
+    "f32[2,7,6,5], f32[2,4,6,5], f32[2,7,6,5], f32[2,7,6,5] {kernel=[3,3], stride=[2,1], pad=[1,1,1,1], "
+    "epilogue=\"residual+mask\"}; "
+    "f32[1,5,5,3]*6, f32[1,2,2,3], f32[3] {kernel=[2,2], stride=[2,2], epilogue=\"bias+relu6\"}";
 
 constexpr std::string_view kAvgExamples =
     "f32[1,1,1,1] {kernel=[1,1]}; f32[1,2,2,1] {kernel=[2,2], stride=[2,2]}; "
@@ -190,11 +209,11 @@ OpList pool() {
                                     .reference = max_reference,
                                     .examples = kMaxExamples},
                                    {.name = "max_pool_grad",
-                                    .signature = "(x: float, dy: float) -> dx",
+                                    .signature = "(x: float, dy: float, epilogue operands: float...) -> dx",
                                     .type = max_grad_type,
                                     .cost = max_grad_cost,
-                                    .reference = max_grad_reference<same>,
-                                    .magnitude = max_grad_reference<absolute>,
+                                    .reference = max_grad_reference,
+                                    .magnitude = max_grad_magnitude,
                                     .examples = kMaxGradExamples},
                                    {.name = "avg_pool",
                                     .signature = "(x: float) -> y",

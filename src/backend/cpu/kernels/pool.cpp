@@ -1,7 +1,7 @@
 // pool.cpp -- maximum and average over windows of channels-last images, and their gradients; vectors run over channels.
 //
 //   max_pool       y  = max over the window's elements inside the image
-//   max_pool_grad  dx = dy at the first maximum of its window in row-major order, 0 elsewhere
+//   max_pool_grad  dx = epilogue( dy at the first maximum of its window in row-major order, 0 elsewhere )
 //   avg_pool       y  = sum over the window / number of elements inside (or the whole window: count_pad)
 //   avg_pool_grad  dx = sum over the windows that hold the pixel of dy / number
 // A task is one row of results (for overlapping windows of max_pool_grad: a few channels of one image, since neighbours
@@ -14,8 +14,10 @@
 #include <cstring>
 #include <memory>
 
+#include "backend/cpu/epilogue-inl.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/simd-inl.h"
+#include "backend/cpu/tile.h"
 #include "ops/window.h"
 
 #ifndef SITU_BACKEND_CPU_POOL_ONCE_
@@ -41,6 +43,7 @@ struct Pool {
   std::vector<Span> ys, xs;                // by result: the pixels of its window inside the image
   std::vector<Span> windows_y, windows_x;  // by pixel: the windows that hold it
   Image x, y, dy, dx;
+  TileEpilogue epilogue;
   float scale(int64_t o_y, int64_t o_x) const {
     const int64_t inside = ys[static_cast<size_t>(o_y)].count * xs[static_cast<size_t>(o_x)].count;
     return 1 / (whole_window > 0 ? whole_window : static_cast<float>(inside));
@@ -146,16 +149,25 @@ void clear_pixels(const Image& image, int64_t n, int64_t first, int64_t last, in
     std::memset(image.row(n, 0) + i * image.pitch + c, 0, static_cast<size_t>(channels) * sizeof(float));
 }
 
+// Applies the epilogue to pixels that are complete and still in the cache.
+void finish_pixels(const Pool& p, int64_t n, int64_t first, int64_t last, int64_t c0, int64_t channels) {
+  if (p.epilogue.count == 0) return;
+  for (int64_t i = first; i < last; ++i)
+    for (int64_t c = c0; c < c0 + channels; c += lanes()) {
+      const int64_t left = c0 + channels - c;
+      float* dx = p.dx.row(n, 0) + i * p.dx.pitch + c;
+      store_up_to(apply_epilogue(p.epilogue, load_up_to(dx, left), n * p.dx.h * p.dx.w + i, c, left), dx, left);
+    }
+}
+
 // Windows that do not overlap: a task owns the input rows from one window's first to the next one's.
 template <bool TWOS>
 void max_grad_windows(const Pool& p, int64_t task) {
   const int64_t n = task / p.dy.h, o_y = task % p.dy.h;
   const Span y = p.ys[static_cast<size_t>(o_y)];
-  if (!p.covered) {
-    const int64_t begin = o_y == 0 ? 0 : y.first;
-    const int64_t end = o_y + 1 == p.dy.h ? p.dx.h : p.ys[static_cast<size_t>(o_y + 1)].first;
-    clear_pixels(p.dx, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
-  }
+  const int64_t begin = o_y == 0 ? 0 : y.first;
+  const int64_t end = o_y + 1 == p.dy.h ? p.dx.h : p.ys[static_cast<size_t>(o_y + 1)].first;
+  if (!p.covered) clear_pixels(p.dx, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
   const int64_t x_step = p.x.w * p.x.pitch, dx_step = p.dx.w * p.dx.pitch;
   const bool ahead = p.covered && p.channels <= lanes();  // with more vectors, neighbours would not be written in order
   const float *x = p.x.row(n, y.first), *dy = p.dy.row(n, o_y);
@@ -175,6 +187,7 @@ void max_grad_windows(const Pool& p, int64_t task) {
         }
     }
   }
+  finish_pixels(p, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
 }
 
 void max_grad_row(const Pool& p, int64_t task) {
@@ -203,6 +216,7 @@ void max_grad_plane(const Pool& p, int64_t task) {
             store_up_to(hn::Add(load_up_to(dx + i * p.dx.pitch, left), add), dx + i * p.dx.pitch, left);
           }
       }
+  finish_pixels(p, n, 0, p.dx.h * p.dx.w, c0, count);
 }
 
 }  // namespace
@@ -288,6 +302,7 @@ Work bind_max_grad(const Call& call) {
   p->dy = image(call.in[1]);
   p->dx = image(call.out[0]);
   p->covered = covers(p->window.y) && covers(p->window.x);
+  p->epilogue = bind_epilogue(call, 2);
   if (p->window.y.stride >= p->window.y.kernel && p->window.x.stride >= p->window.x.kernel)
     return work(p, p->images * p->dy.h, &HWY_DYNAMIC_DISPATCH(max_grad_row));
   return work(p, p->images * ceil_div(p->channels, kPlaneChannels), &HWY_DYNAMIC_DISPATCH(max_grad_plane));

@@ -96,15 +96,17 @@ static inline void store_turned(fv t[TURNED], __global float* to, int step, int 
     for (int i = 0; i < min(TM, channels); ++i) to[l * step + i] = edge[l * TURNED + i];
 }
 
-static inline void store_images(fv acc[TM][NV], __global float* y, int pitch, Place p, int o0, int o, const Extra* e) {
+static inline void store_images(fv acc[TM][NV], __global float* y, int pitch, Place first, int o0, int o, const Extra* e) {
 #pragma unroll
-  for (int j = 0; j < NV; ++j, p.n += VW) {
-    if (p.n >= p.images) return;
-    fv t[TURNED];
+  for (int j = 0; j < NV; ++j) {
+    const Place p = {first.n + j * VW, first.images, first.in_image, first.pixel};
+    if (p.n < p.images) {
+      fv t[TURNED];
 #pragma unroll
-    for (int i = 0; i < TURNED; ++i)
-      t[i] = i < TM ? epilogue_of_images(acc[min(i, TM - 1)][j], e, p, min(o0 + i, o - 1)) : (fv)(0.0f);
-    store_turned(t, y + (p.n * p.in_image + p.pixel) * pitch + o0, p.in_image * pitch, p.images - p.n, o - o0);
+      for (int i = 0; i < TURNED; ++i)
+        t[i] = i < TM ? epilogue_of_images(acc[min(i, TM - 1)][j], e, p, min(o0 + i, o - 1)) : (fv)(0.0f);
+      store_turned(t, y + (p.n * p.in_image + p.pixel) * pitch + o0, p.in_image * pitch, p.images - p.n, o - o0);
+    }
   }
 }
 

@@ -1,21 +1,21 @@
 // pool.cl -- max and average pooling over NHWC, and their gradients.
 //
 //   max_pool       y[n, oy, ox, c]  = max over the window's taps inside x
-//   max_pool_grad  dx[n, iy, ix, c] = sum of dy over the windows whose first maximum (row-major) is this pixel
+//   max_pool_grad  dx[n, iy, ix, c] = epilogue(sum of dy over the windows whose first maximum (row-major) is this pixel)
 //   avg_pool       y[n, oy, ox, c]  = sum over the taps inside x / divisor      divisor: taps inside, or all (count_pad)
 //   avg_pool_grad  dx[n, iy, ix, c] = sum over the windows that hold this pixel of dy / divisor
 //
 // No two work-items write one element: max_pool_grad and avg_pool_grad gather, each pixel of dx looks at the windows that
 // hold it; max_pool_grad_cells, for windows that do not overlap, fills the cell of sh x sw pixels around a window.
 // A unit is one vector of VW <= C channels of one pixel (or cell); a work-item does `chunk` units. The last vector starts
-// early (common.clh); `whole`: a work-item does all vectors of its pixels. Fewer channels than a vector has lanes are one
-// vector of LANES live ones, loaded and stored in a few pieces of constant size. In the gradients g.h, g.w are the sizes
-// of the pooled image (dy) and g.oh, g.ow those of dx.
-#include "common.clh"
+// early (common.clh); `whole`: a work-item does all vectors of its pixels. Channels that fit one vector are its LANES live
+// ones, loaded and stored in a few pieces of constant size. In the gradients g.h, g.w are the sizes of the pooled image
+// (dy) and g.oh, g.ow those of dx.
+#include "tile.clh"
 #include "window.clh"
 
 #ifndef LANES
-#define LANES VW  // live lanes of a vector: fewer where one vector holds all channels of a pixel
+#define LANES 0  // channels of a pixel if one vector holds them all, else 0
 #endif
 #ifndef KR
 #define KR 0  // lines of the window, or 0: an argument. Constants let the common small windows unroll
@@ -45,7 +45,7 @@ static inline Window constants(Window g) {
 }
 
 // --- live lanes -----------------------------------------------------------------------------------------------------
-#if LANES == VW
+#if LANES == 0
 #define LOAD_LIVE(p) LOAD(p)
 #define LIVE_VECTORS(cols) VECTORS(cols)
 #define LIVE_START(vector, cols) vector_start(vector, cols)
@@ -58,6 +58,9 @@ static inline Window constants(Window g) {
 
 // LANES in binary says which pieces there are; dead lanes are 0.
 static inline fv load_live(__global const float* p) {
+#if LANES == VW
+  return LOAD(p);
+#else
   float t[VW];
   STORE((fv)(0.0f), t);
 #if LANES & 8
@@ -73,9 +76,13 @@ static inline fv load_live(__global const float* p) {
   t[LANES - 1] = p[LANES - 1];
 #endif
   return LOAD(t);
+#endif
 }
 
 static inline void store_live(fv v, __global float* p) {
+#if LANES == VW
+  STORE(v, p);
+#else
   float t[VW];
   STORE(v, t);
 #if LANES & 8
@@ -90,8 +97,18 @@ static inline void store_live(fv v, __global float* p) {
 #if LANES & 1
   p[LANES - 1] = t[LANES - 1];
 #endif
+#endif
 }
 #endif
+
+// The epilogue (tile.clh) of a pixel's vector at column `col`; a bias has pitch 0.
+#define LIVE_OPERAND(step, e) (step < BIAS ? (fv)(0.0f) : LOAD_LIVE((e).x + row * (e).pitch + col))
+static inline fv live_epilogue(fv v, const Extra* e, int row, int col) {
+  v = epilogue_step(E0, v, LIVE_OPERAND(E0, e[0]));
+  v = epilogue_step(E1, v, LIVE_OPERAND(E1, e[1]));
+  v = epilogue_step(E2, v, LIVE_OPERAND(E2, e[2]));
+  return epilogue_step(E3, v, LIVE_OPERAND(E3, e[3]));
+}
 
 #define IS_INSIDE(i, extent) ((uint)(i) < (uint)(extent))
 
@@ -164,9 +181,10 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
   return first;
 }
 
-__kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
-                                  int units, int chunk, int whole) {
+__kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y) EPILOGUE_PARAMS,
+                                  WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
+  const Extra extras[4] = EPILOGUE_EXTRAS;
   EACH_PIXEL(g.oh, g.ow) {
     const int y0 = max(0, (p.y + g.pt - g.r + g.sh) / g.sh), y1 = min(g.h - 1, (p.y + g.pt) / g.sh);
     const int x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
@@ -181,36 +199,39 @@ __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy
           sum += first ? LOAD_LIVE(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
         }
       }
-      STORE_LIVE(sum, START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
+      const int row = PIXEL_INDEX(g.oh, g.ow);
+      STORE_LIVE(live_epilogue(sum, extras, row, c), START(y) + row * y_pitch, v, g.c, whole);
     }
   }
 }
 
-// A cell whose first pixel is (y0, x0) of dx and lies at x and y: d where the window in it has its first maximum, else 0.
-// `inside` is a constant, as above.
-static inline void fill_cell(__global const float* x, int x_pitch, __global float* y, int y_pitch, Window g, int y0, int x0,
-                             fv d, int v, int whole, const int inside) {
+// A cell whose first pixel is (y0, x0) of its image and pixel `corner` of dx: d where the window in it has its first maximum,
+// else 0. x and y point at pixel 0, at the vector's channels and at channel 0. `inside` is a constant, as above.
+static inline void fill_cell(__global const float* x, int x_pitch, __global float* y, int y_pitch, const Extra* e, Window g,
+                             int y0, int x0, int corner, fv d, int v, int whole, const int inside) {
   fv best = (fv)(-INFINITY);
   iv winner = (iv)(max(-y0, 0) * g.sw + max(-x0, 0));  // a pixel of the cell; the first inside unless one is larger
   TAPS for (int r = 0; r < g.r; ++r)
     TAPS for (int s = 0; s < g.s; ++s)
       if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
-        const fv value = LOAD_LIVE(x + (r * g.ow + s) * x_pitch);
+        const fv value = LOAD_LIVE(x + (corner + r * g.ow + s) * x_pitch);
         winner = value > best ? (iv)(r * g.sw + s) : winner;
         best = max_of(best, value);
       }
   TAPS for (int r = 0; r < g.sh; ++r)
     TAPS for (int s = 0; s < g.sw; ++s)
       if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+        const int row = corner + r * g.ow + s;
         const fv here = winner == (iv)(r * g.sw + s) ? d : (fv)(0.0f);
-        STORE_LIVE(here, y + (r * g.ow + s) * y_pitch, v, g.c, whole);
+        STORE_LIVE(live_epilogue(here, e, row, LIVE_START(v, g.c)), y + row * y_pitch, v, g.c, whole);
       }
 }
 
 // Cells beyond the last window are pixels that no window holds: they get a gradient of 0.
-__kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
-                                        int units, int chunk, int whole) {
+__kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y) EPILOGUE_PARAMS,
+                                        WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
+  const Extra extras[4] = EPILOGUE_EXTRAS;
   const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
   EACH_PIXEL(cells_h, cells_w) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl, corner = (p.n * g.oh + y0) * g.ow + x0;
@@ -218,13 +239,11 @@ __kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const flo
     const int pooled = (p.y < g.h) & (p.x < g.w);
     EACH_VECTOR {
       const int c = LIVE_START(v, g.c);
-      __global const float* from = START(x) + corner * x_pitch + c;
-      __global float* to = START(y) + corner * y_pitch;
       const fv d = pooled ? LOAD_LIVE(START(dy) + PIXEL_INDEX(g.h, g.w) * dy_pitch + c) : (fv)(0.0f);
       if (inside)
-        fill_cell(from, x_pitch, to, y_pitch, g, y0, x0, d, v, whole, 1);
+        fill_cell(START(x) + c, x_pitch, START(y), y_pitch, extras, g, y0, x0, corner, d, v, whole, 1);
       else
-        fill_cell(from, x_pitch, to, y_pitch, g, y0, x0, d, v, whole, 0);
+        fill_cell(START(x) + c, x_pitch, START(y), y_pitch, extras, g, y0, x0, corner, d, v, whole, 0);
     }
   }
 }

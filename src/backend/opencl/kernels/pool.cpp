@@ -27,11 +27,14 @@ Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& larg
             : y.rows();
   const Units units = units_for(target, vw, vectors);
   Call call = make_call("pool.cl", cells ? "max_pool_grad_cells" : launch.node.op);
-  call.define("VW", vw).define("LANES", std::min(vw, c));
+  call.define("VW", vw).define("LANES", c <= vw ? c : 0);
   if (std::max({w.y.kernel, w.x.kernel, w.y.stride, w.x.stride}) <= kUnrolled)
     call.define("KR", w.y.kernel).define("KS", w.x.kernel).define("KSH", w.y.stride).define("KSW", w.x.stride);
-  add_tensors(call, launch.in);
+  define_epilogue(call, attrs);
+  const size_t operands = launch.node.op == "max_pool_grad" ? 2 : 1;  // the others are the epilogue's
+  for (size_t i = 0; i < operands; ++i) add_tensor(call, launch.in[i]);
   add_tensor(call, y);
+  for (size_t i = operands; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   add_ints(call, reversed ? reversed_window_ints(w, c, c) : window_ints(w, c, c));
   add_ints(call, {pixels * vectors, units.chunk, units.whole});
   if (launch.node.op.starts_with("avg")) add_ints(call, {attrs.flag("count_pad")});

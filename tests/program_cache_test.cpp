@@ -220,6 +220,35 @@ const char* find_text(std::string_view name) {
   return nullptr;
 }
 
+#ifdef SITU_TEST_ICD
+// A driver that takes its time when asked for a binary: the first is saved at once, and shows it; the others wait.
+TEST_F(ProgramCacheTest, BinariesThatAreSlowToGetAreSavedLater) {
+  const test::Environment slow("SITU_ICD_SLOW_BINARIES_MS", "60");
+  const test::Environment through("SITU_OPENCL_LIBRARY", SITU_TEST_ICD);
+  Runtime other(load_opencl(), choose_device(load_opencl(), ""));
+  other.open();
+  const TemporaryFolder place;
+  const auto program = [](int value) {
+    return ProgramSource{"many.cl", fmt::format("__kernel void many(__global int* y) {{ y[0] = {}; }}\n", value), ""};
+  };
+  ProgramCache cache(other.cl, other.context.get(), other.found, place.path());
+  const int programs = 6;
+  for (int i = 0; i < programs; ++i) cache.get(program(i));
+  const int waiting = cache.stats().waiting;
+  EXPECT_GE(cache.stats().saved, 1);
+  EXPECT_GE(waiting, 2);
+  EXPECT_EQ(cache.stats().saved + waiting, programs);
+  cache.save_waiting(0);
+  EXPECT_EQ(cache.stats().waiting, waiting) << "no time, nothing saved";
+  cache.save_waiting(0.03);
+  EXPECT_EQ(cache.stats().waiting, waiting - 1) << "one is begun, none after the time is over";
+  cache.save_waiting(60);
+  EXPECT_EQ(cache.stats().waiting, 0);
+  EXPECT_EQ(cache.stats().saved, programs);
+  for (int i = 0; i < programs; ++i) EXPECT_TRUE(std::filesystem::exists(cache.path_of(program(i)))) << i;
+}
+#endif
+
 TEST(OpenclSource, IncludesArePutInPlaceOnce) {
   EXPECT_EQ(assemble_source("int p;", "a.cl", find_text),
             "#line 1 \"prelude\"\nint p;\n"

@@ -14,9 +14,12 @@
 #include "backend/ref/device.h"
 #include "base/file.h"
 #include "harness.h"
+#include "icd/counting_icd.h"
+#include "icd/opencl_fixture.h"
 #include "ops/op.h"
 #include "plan/plan.h"
 #include "step/probe.h"
+#include "step/programs.h"
 #include "step/run.h"
 #include "step/verdicts.h"
 
@@ -226,6 +229,19 @@ TEST_F(Trials, ProbesAreSmallAndNeedTheSamePrograms) {
       EXPECT_EQ(small->candidate, whole.candidate);
     }
 }
+
+#ifdef SITU_TEST_ICD
+// Trying costs runs, not compilations: every program that is built is one that the session needs.
+TEST_F(Trials, NothingIsCompiledForTheTestAlone) {
+  const opencl::test::Environment through("SITU_OPENCL_LIBRARY", SITU_TEST_ICD);
+  const test::CountingIcd icd(SITU_TEST_ICD);
+  const auto device = open({});
+  const model::Model model = model::find_model("lenet5");
+  const Session session(*device, {train_program({model, 64, {}})});
+  EXPECT_GT(device->counters().launches, 0) << "kernels were tried";
+  EXPECT_EQ(icd.calls("clBuildProgram"), distinct_programs(session.compiled(), *device));
+}
+#endif
 
 // --- a compiler that kills the process, seen from the command -------------------------------------------------------
 #if defined(SITU_TEST_COMMAND) && defined(SITU_TEST_ICD)

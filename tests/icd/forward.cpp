@@ -1,9 +1,11 @@
 // forward.cpp -- the OpenCL functions themselves: count, then call the real one.
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "icd/counts.h"
 #include "icd/pretend.h"
@@ -201,8 +203,14 @@ SITU_STATUS(clBuildProgram,
             (cl_program program, cl_uint count, const cl_device_id* devices, const char* options,
              void(CL_CALLBACK* notify)(cl_program, void*), void* user),
             program, count, devices, options, notify, user)
-SITU_STATUS(clGetProgramInfo, (cl_program program, cl_program_info what, size_t size, void* value, size_t* got),
-            program, what, size, value, got)
+cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, size_t size, void* value, size_t* got) {
+  const Call call(k_clGetProgramInfo);
+  if (call.failure()) return call.failure();
+  const char* milliseconds = std::getenv("SITU_ICD_SLOW_BINARIES_MS");  // drivers that build once more for this
+  if (milliseconds != nullptr && what == CL_PROGRAM_BINARIES)
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(milliseconds)));
+  return real().clGetProgramInfo(program, what, size, value, got);
+}
 SITU_STATUS(clGetProgramBuildInfo,
             (cl_program program, cl_device_id id, cl_program_build_info what, size_t size, void* value, size_t* got),
             program, id, what, size, value, got)

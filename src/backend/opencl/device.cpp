@@ -12,6 +12,8 @@
 namespace situ::opencl {
 namespace {
 
+constexpr double kSavingShare = 0.1;
+
 std::string fingerprint_of(const Overrides& overrides) {
   std::string all(embedded_fingerprint());
   for (const auto& [file, text] : overrides.sources) all += file + "\n" + text;
@@ -53,6 +55,7 @@ class OpenClDevice : public device::Device {
   KernelTable kernels_;
   std::unique_ptr<ProgramCache> programs_;
   Tickets tickets_;
+  const double opened_ = now();
 };
 
 OpenClDevice::OpenClDevice(const device::DeviceOptions& options, const Overrides& overrides)
@@ -74,8 +77,15 @@ OpenClDevice::OpenClDevice(const device::DeviceOptions& options, const Overrides
   programs_ = std::make_unique<ProgramCache>(run_.cl, run_.context.get(), run_.found, options.cache_folder);
 }
 
-// Queued work writes into memory that goes away with this object.
-OpenClDevice::~OpenClDevice() { run_.cl.clFinish(run_.queue); }
+// Queued work writes into memory that goes away with this object. What was slow to save is saved now, as far as that
+// takes a small part of the time the device was open: all of it after a training, little after a short look.
+OpenClDevice::~OpenClDevice() {
+  run_.cl.clFinish(run_.queue);
+  try {
+    if (programs_) programs_->save_waiting(kSavingShare * (now() - opened_));
+  } catch (...) {  // then the next start builds them again
+  }
+}
 
 std::vector<device::CandidateList> OpenClDevice::candidates() const {
   std::vector<device::CandidateList> lists;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "backend/opencl/check.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::string_view kMagic = "situ-program-1\n";
 constexpr uint64_t kMaxBinaryBytes = uint64_t{256} << 20;
+constexpr double kQuickSeconds = 0.02, kQuickShare = 0.2;  // saving may take this, and so much of what building took
 
 struct Header {
   uint64_t key_bytes = 0, binary_bytes = 0, checksum = 0;
@@ -108,9 +110,32 @@ Handle<cl_program> ProgramCache::make(const ProgramSource& source, const std::st
   const std::string path = path_of(source);
   if (!path.empty())
     if (Handle<cl_program> program = load(path, key, source.options)) return program;
+  const double begin = now();
   Handle<cl_program> program = compile(source);
-  if (!path.empty()) save(path, key, program.get());
+  bool at_once = false;
+  {
+    const std::lock_guard lock(mutex_);
+    build_seconds_ += now() - begin;
+    at_once = saving_is_quick();
+    if (!path.empty() && !at_once) waiting_.push_back({path, key, program.get()});
+  }
+  if (!path.empty() && at_once) save(path, key, program.get());
   return program;
+}
+
+bool ProgramCache::saving_is_quick() const { return save_seconds_ <= kQuickSeconds + kQuickShare * build_seconds_; }
+
+void ProgramCache::save_waiting(double seconds) {
+  for (const double begin = now(); now() - begin < seconds;) {
+    Waiting one;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.empty()) return;
+      one = std::move(waiting_.back());
+      waiting_.pop_back();
+    }
+    save(one.path, one.key, one.program);
+  }
 }
 
 Handle<cl_program> ProgramCache::load(const std::string& path, const std::string& key, const std::string& options) {
@@ -151,7 +176,12 @@ Handle<cl_program> ProgramCache::compile(const ProgramSource& source) {
 }
 
 void ProgramCache::save(const std::string& path, const std::string& key, cl_program program) {
+  const double begin = now();
   const std::string binary = device_binary(cl_, program);
+  {
+    const std::lock_guard lock(mutex_);
+    save_seconds_ += now() - begin;
+  }
   if (binary.empty()) return;  // this driver gives no binaries
   const Header header{key.size(), binary.size(), checksum_of(key, binary)};
   const std::string_view pieces[] = {kMagic, {reinterpret_cast<const char*>(&header), sizeof(header)}, key, binary};
@@ -175,7 +205,9 @@ void ProgramCache::count(int Stats::*which) {
 
 ProgramCache::Stats ProgramCache::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  Stats stats = stats_;
+  stats.waiting = static_cast<int>(waiting_.size());
+  return stats;
 }
 
 std::vector<std::string> ProgramCache::notes() const {

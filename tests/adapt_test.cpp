@@ -165,6 +165,27 @@ TEST_F(Adapted, CachedFeaturesChangeNothingButTheCost) {
             plain.session().ledger(plain.step_program()).launches);
 }
 
+// Averages are kept behind the cut, begin with the weights that were there, and come back as the model's weights.
+TEST_F(Adapted, AveragesAreTakenBehindCachedFeaturesToo) {
+  Settings s = settings();
+  s.optimizer.ema = 0.9;
+  s.partial = [](const model::Model& model) { return model::parse_partial(model, "last"); };
+  Trainer first(device, data, settings());
+  const std::string path = save(first, s);
+  Trainer plain(device, data, s);
+  s.cache_features = true;
+  Trainer cached(device, data, s);
+  for (Trainer* trainer : {&plain, &cached}) {
+    load_weights(trainer->session(), path);
+    trainer->fit({});
+  }
+  EXPECT_NEAR(plain.evaluate(data.test).loss, cached.evaluate(data.test).loss, 2e-5);
+  Evaluator plain_saved(device, save(plain, s), 64);
+  const double loss = plain_saved.evaluate(data.test).loss;
+  Evaluator cached_saved(device, save(cached, s), 64);
+  EXPECT_NEAR(cached_saved.evaluate(data.test).loss, loss, 2e-5);
+}
+
 model::Model parsed(const std::string& layers) {
   return model::parse_model("{\"input\": [4], \"classes\": 2, \"layers\": [" + layers + "]}", "net");
 }

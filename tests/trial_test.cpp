@@ -205,6 +205,13 @@ TEST_F(Trials, NothingIsTriedWithoutAFolderOrWhenNotWanted) {
   EXPECT_EQ(device->counters().launches, 0);
 }
 
+TEST_F(Trials, AMarkerThatCannotBeWrittenIsNoReasonToStop) {
+  const auto device = open(spoilt(kDepthwise));
+  std::filesystem::create_directories(Verdicts(*device, folder_.path()).path() + ".trying/in the way");
+  const Session session(*device, {depthwise_graph()});
+  EXPECT_EQ(device->counters().launches, 0) << "what cannot be marked is not tried";
+}
+
 // What a large node is tried with: few operations of the oracle, and nothing to compile that the node does not need.
 TEST_F(Trials, ProbesAreSmallAndNeedTheSamePrograms) {
   device::Device& device = *test::device_under_test("opencl");

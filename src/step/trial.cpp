@@ -183,11 +183,14 @@ void try_kernels(device::Device& device, const std::vector<ir::Graph>& programs,
   Verdicts verdicts(device, device.trials_folder);
   device.left_out = verdicts.left_out();
   if (!verdicts.may_try()) return;
-  for (bool usable = true; usable;) {
-    const std::vector<Task> tasks = unknown_kernels(device, programs, options, verdicts);
-    if (tasks.empty()) return;
-    usable = try_all(device, tasks, verdicts);
-    device.left_out = verdicts.left_out();
+  try {
+    for (bool usable = true; usable;) {
+      const std::vector<Task> tasks = unknown_kernels(device, programs, options, verdicts);
+      if (tasks.empty()) return;
+      usable = try_all(device, tasks, verdicts);
+      device.left_out = verdicts.left_out();
+    }
+  } catch (const Error&) {  // no marker can be written, or the program has a fault: compiling it says which
   }
 }
 

@@ -11,8 +11,19 @@
 
 namespace situ::test {
 
+namespace {
+
+std::map<std::string, std::unique_ptr<device::Device>> devices;
+
+// Devices go while the driver is still there: at exit its own statics may be gone before ours.
+struct ClosesDevices : testing::Environment {
+  void TearDown() override { devices.clear(); }
+};
+[[maybe_unused]] const auto* const closes_devices = testing::AddGlobalTestEnvironment(new ClosesDevices);
+
+}  // namespace
+
 device::Device* device_under_test(const std::string& name) {
-  static std::map<std::string, std::unique_ptr<device::Device>> devices;
   const char* only = std::getenv("SITU_TEST_DEVICES");
   if (only && std::string(only).find(name) == std::string::npos) return nullptr;
   auto it = devices.find(name);

@@ -119,10 +119,11 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ZooStep, testing::ValuesIn(cases()), [](const auto
 TEST(ZooPrograms, AreFew) {
   device::Device* device = device_under_test("opencl");
   if (!device) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
-  for (const char* name : {"mobilenetv2@96", "resnet20"}) {
+  const std::pair<const char*, int> most[] = {{"mobilenetv2@96", 40}, {"resnet20", 44}};  // with both ways to convolve
+  for (const auto& [name, programs] : most) {
     const model::Model model = model::find_model(name);
     const step::Compiled compiled = step::compile({step::train_program({model, 8, {}})}, *device, {});
-    EXPECT_LE(step::distinct_programs(compiled, *device), 40) << name;
+    EXPECT_LE(step::distinct_programs(compiled, *device), programs) << name;
     EXPECT_GT(step::distinct_programs(compiled, *device), 10) << name;
   }
 }

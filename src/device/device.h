@@ -49,7 +49,7 @@ using Ticket = int64_t;
 
 class Device {
  public:
-  virtual ~Device() = default;
+  virtual ~Device() = default;  // before main ends: it calls the driver, whose own statics go in no particular order
   virtual const Target& target() const = 0;
   virtual bool has_kernel(std::string_view kernel) const = 0;
   virtual std::vector<CandidateList> candidates() const = 0;

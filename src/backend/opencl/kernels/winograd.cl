@@ -3,7 +3,7 @@
 //   y tile = A^T [ (G w G^T) . (B^T x B) ] A            "." point by point, summed over channels: a product per point
 //   dw     = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G
 //
-//   winograd_weights  u[point, panel, k, TN] = G w G^T of w as panels [panel, tap, k, TN] (pack.cl)
+//   winograd_weights  u[point, panel, k, cols] = G w G^T of w as panels [panel, tap, k, cols] (pack.cl)
 //   winograd_input    v[point, tile, c]      = B^T x B; a tile is IN x IN pixels, OUT apart, zeros outside the image
 //   winograd_output   y                      = epilogue(A^T m A) of m[point, tile, o]
 //   winograd_dy       e[point, tile, o]      = A dy A^T; pixels beyond the image are zeros
@@ -20,9 +20,6 @@
 
 #ifndef OUT
 #define OUT 4  // outputs of a tile along an axis: 2 or 4
-#endif
-#ifndef PANEL
-#define PANEL 4  // columns of a panel of weights, a multiple of VW
 #endif
 #define IN (OUT + 2)
 
@@ -138,17 +135,17 @@ SQUARE(transform_dy, dy_line, IN, OUT)
 SQUARE(transform_dw, dw_line, 3, IN)
 
 // --- kernels --------------------------------------------------------------------------------------------------------
-__kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), int k, int chunk) {
+__kernel GROUP void winograd_weights(TENSOR(const float, p), TENSOR(float, u), int k, int cols, int chunk) {
   const int panel = get_global_id(1), k0 = (int)get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
   for (int row = k0; row < k1; ++row) {
-    for (int c = 0; c < PANEL; c += VW) {
+    for (int c = 0; c < cols; c += VW) {
       fv w[3][3], to[IN][IN];
 #pragma unroll
-      for (int t = 0; t < 9; ++t) w[t / 3][t % 3] = LOAD(START(p) + ((panel * 9 + t) * k + row) * PANEL + c);
+      for (int t = 0; t < 9; ++t) w[t / 3][t % 3] = LOAD(START(p) + ((panel * 9 + t) * k + row) * cols + c);
       transform_weights(to, w);
 #pragma unroll
       for (int i = 0; i < IN * IN; ++i)
-        STORE(to[i / IN][i % IN], START(u) + i * u_pitch + (panel * k + row) * PANEL + c);
+        STORE(to[i / IN][i % IN], START(u) + i * u_pitch + (panel * k + row) * cols + c);
     }
   }
 }

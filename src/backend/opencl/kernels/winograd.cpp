@@ -31,11 +31,10 @@ Call bind_weights(const LaunchSpec& launch, const Target& target) {
   const TensorArg &p = launch.in[0], &u = launch.out[0];
   const int64_t panels = p.shape()[0], k = p.shape()[1] / 9, tn = p.cols();
   Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
-  call.define("PANEL", tn);
   add_tensor(call, p);
   add_tensor(call, u);
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
-  add_ints(call, {k, chunk});
+  add_ints(call, {k, tn, chunk});
   return set_grid(call, ceil_div(k, chunk), panels, 1, tuned(target, "gemm.WX"));
 }
 

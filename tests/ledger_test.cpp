@@ -78,8 +78,9 @@ TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
     EXPECT_EQ(allocations, 0) << first;
   }
   const int64_t minibatch = kBatch * (28 * 28 + 1 + 1) * 4, control = 256;
-  if (device_under_test("opencl")->target().alignment <= control)  // a coarser one leaves gaps in the one write
+  if (device_under_test("opencl")->target().alignment <= control) {  // a coarser one leaves gaps in the one write
     EXPECT_EQ(ledger.bytes_in, minibatch + control);
+  }
   EXPECT_EQ(ledger.waits, 0);
 
   icd_.reset();

@@ -173,6 +173,8 @@ TEST(ByHand, EpilogueAppliesInOrder) {
   const std::string types = "f32[1,1], f32[1,2], f32[2], f32[1,2] ";
   expect_near(run("matmul", types + "{epilogue=\"bias+relu+residual\"}", operands)[0], {17, 10});
   expect_near(run("matmul", types + "{epilogue=\"bias+residual+relu6\"}", operands)[0], {6, 5});
+  expect_near(run("matmul", "f32[1,1], f32[1,4], f32[1,4] {epilogue=\"mask6\"}", {{2}, {3, 4, 5, 6}, {0, 1, 5, 6}})[0],
+              {0, 8, 10, 0});
   expect_near(run("matmul", "f32[1,1], f32[1,2], f32[1,2] {epilogue=\"mask\"}", {{2}, {3, -3}, {0, 1}})[0], {0, -6});
 }
 

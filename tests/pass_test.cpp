@@ -114,6 +114,14 @@ TEST(EpilogueFusion, TheBackwardMaskMovesIn) {
                 "f32[4,2]\noutput(%3) {name=\"y\"}\n");
 }
 
+TEST(EpilogueFusion, TheMaskOfRelu6MovesIn) {
+  EXPECT_EQ(after(epilogue_fusion, kMatmul + "%3 = input {name=\"m\"} : f32[4,2]\n%4 = matmul(%0, %1) : f32[4,2]\n%5 = "
+                                             "relu6_mask(%4, %3) : f32[4,2]\noutput(%5) {name=\"y\"}\n"),
+            kMatmul.substr(0, kMatmul.find("%2")) +
+                "%2 = input {name=\"m\"} : f32[4,2]\n%3 = matmul(%0, %1, %2) {epilogue=\"mask6\"} : "
+                "f32[4,2]\noutput(%3) {name=\"y\"}\n");
+}
+
 TEST(EpilogueFusion, TheMaskBeforeAPoolingMovesIntoItsGradient) {
   const std::string inputs = "%0 = input {name=\"x\"} : f32[1,4,4,3]\n%1 = input {name=\"dy\"} : f32[1,2,2,3]\n";
   EXPECT_EQ(after(epilogue_fusion, inputs + "%2 = max_pool_grad(%0, %1) {kernel=[2,2], stride=[2,2]} : f32[1,4,4,3]\n"

@@ -7,7 +7,7 @@
 namespace situ::ops {
 namespace {
 
-constexpr std::string_view kNames[] = {"bias", "relu", "relu6", "residual", "mask"};  // in the order of the enum
+constexpr std::string_view kNames[] = {"bias", "relu", "relu6", "residual", "mask", "mask6"};  // in the order of the enum
 
 Epilogue word_of(std::string_view word) {
   const auto it = std::find(std::begin(kNames), std::end(kNames), word);
@@ -32,6 +32,8 @@ double applied(Epilogue e, double y, double operand) {
       return std::clamp(y, 0.0, 6.0);
     case Epilogue::mask:
       return operand > 0 ? y : 0;
+    case Epilogue::mask6:
+      return operand > 0 && operand < 6 ? y : 0;
   }
   return y;
 }
@@ -60,13 +62,18 @@ Value value_after(GradBuilder& g, std::string_view op, int first, std::span<cons
   return g.emit(op, inputs, attrs.set("epilogue", joined(prefix)));
 }
 
+bool is_mask(Epilogue e) { return e == Epilogue::mask || e == Epilogue::mask6; }
+
 Value sum_of_rows(GradBuilder& g, Value dy) { return g.sum_to(dy, Shape{g.type(dy).shape.cols()}); }
 
 }  // namespace
 
 std::string_view name_of(Epilogue e) { return kNames[static_cast<size_t>(e)]; }
 
-bool takes_operand(Epilogue e) { return e == Epilogue::bias || e == Epilogue::residual || e == Epilogue::mask; }
+bool takes_like_result(Epilogue e) {
+  return e == Epilogue::residual || e == Epilogue::mask || e == Epilogue::mask6;
+}
+bool takes_operand(Epilogue e) { return e == Epilogue::bias || takes_like_result(e); }
 
 std::vector<Epilogue> epilogue_of(const Attrs& attrs) {
   std::vector<Epilogue> words;
@@ -113,7 +120,7 @@ Value epilogue_gradient(GradBuilder& g, std::string_view op, int first) {
   auto wanted_before = [&](size_t at) {
     bool wanted = false;
     for (int i = 0; i < first; ++i) wanted |= g.wants(i);
-    for (size_t k = 0; k < at; ++k) wanted |= operands[k] >= 0 && words[k] != Epilogue::mask && g.wants(operands[k]);
+    for (size_t k = 0; k < at; ++k) wanted |= operands[k] >= 0 && !is_mask(words[k]) && g.wants(operands[k]);
     return wanted;
   };
   if (!wanted_before(words.size())) return ir::kNoValue;
@@ -124,6 +131,7 @@ Value epilogue_gradient(GradBuilder& g, std::string_view op, int first) {
     if (e == Epilogue::residual) g.add(operands[k], dy);
     if (!wanted_before(k)) return ir::kNoValue;
     if (e == Epilogue::mask) dy = g.emit("relu_mask", {dy, g.in(operands[k])});
+    if (e == Epilogue::mask6) dy = g.emit("relu6_mask", {dy, g.in(operands[k])});
     if (e == Epilogue::relu) dy = g.emit("relu_mask", {dy, value_after(g, op, first, words, k)});
     if (e == Epilogue::relu6) dy = g.emit("relu6_mask", {dy, value_after(g, op, first, words, k)});
   }

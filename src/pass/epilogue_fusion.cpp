@@ -33,8 +33,9 @@ Step epilogue_step(const ir::Graph& graph, const ir::Node& node, const std::vect
   if (node.op == "bias" && hosted(0)) return {"bias", 0, node.inputs[1]};
   if (node.op == "relu" && hosted(0)) return {"relu", 0, ir::kNoValue};
   if (node.op == "relu6" && hosted(0)) return {"relu6", 0, ir::kNoValue};
-  if (node.op == "relu_mask" && hosted(0) && graph.type(node.inputs[1]) == graph.type(node.inputs[0]))
-    return {"mask", 0, node.inputs[1]};
+  if ((node.op == "relu_mask" || node.op == "relu6_mask") && hosted(0) &&
+      graph.type(node.inputs[1]) == graph.type(node.inputs[0]))
+    return {node.op == "relu_mask" ? "mask" : "mask6", 0, node.inputs[1]};
   if (node.op != "add" || !(graph.type(node.inputs[0]) == graph.type(node.inputs[1]))) return {};
   if (node.inputs[0] == node.inputs[1]) return {};
   if (hosted(1)) return {"residual", 1, node.inputs[0]};  // the later operand is more likely the fresh one

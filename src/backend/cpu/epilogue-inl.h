@@ -34,6 +34,9 @@ HWY_INLINE Floats apply_epilogue(const TileEpilogue& epilogue, Floats v, int64_t
       case ops::Epilogue::mask:
         v = hn::IfThenElseZero(hn::Gt(load_up_to(like_y, n), zeros()), v);
         break;
+      case ops::Epilogue::mask6:
+        v = inside_six(load_up_to(like_y, n), v);
+        break;
     }
   }
   return v;

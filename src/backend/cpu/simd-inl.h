@@ -82,6 +82,10 @@ HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(Tag(), 
 HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }
 // A NaN in x stays one: the maximum of x86 returns its second operand then.
 HWY_INLINE Floats relu_of(Floats x) { return hn::Max(zeros(), x); }
+// v where 0 < x < 6, else 0: the gradient of relu6.
+HWY_INLINE Floats inside_six(Floats x, Floats v) {
+  return hn::IfThenElseZero(hn::And(hn::Gt(x, zeros()), hn::Lt(x, fill(6.0f))), v);
+}
 HWY_INLINE Floats relu6_of(Floats x) { return hn::Min(fill(6.0f), hn::Max(zeros(), x)); }
 
 #if HWY_TARGET != HWY_SCALAR

@@ -145,6 +145,16 @@ void run_tile(const Tile& t) {
         SITU_ROWS(SITU_MASK_ROW)
         break;
       }
+      case ops::Epilogue::mask6: {
+#define SITU_MASK6(c, j) c = inside_six(load_vector<NV>(row, j, last), c)
+#define SITU_MASK6_ROW(i)                                \
+  if (MR > i && t.m > i) {                               \
+    const float* row = operand + t.rows[i] * word.pitch; \
+    SITU_ROW(i, SITU_MASK6)                              \
+  }
+        SITU_ROWS(SITU_MASK6_ROW)
+        break;
+      }
     }
   }
 

@@ -248,7 +248,7 @@ void set_by_plane(Planar& p) {
     TileEpilogue epilogue = p.epilogue;
     for (int e = 0; e < epilogue.count; ++e) {
       TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
-      if (word.kind == ops::Epilogue::residual || word.kind == ops::Epilogue::mask) return p.by_plane.clear();
+      if (ops::takes_like_result(word.kind)) return p.by_plane.clear();
       if (word.kind == ops::Epilogue::bias) word.operand += o;
     }
     p.by_plane.push_back(epilogue);

@@ -86,8 +86,7 @@ HWY_INLINE Floats apply(const In& in) {
   if constexpr (OP == Opcode::op_greater) return hn::IfThenElseZero(hn::Gt(a, in(1)), fill(1.0f));
   if constexpr (OP == Opcode::op_equal) return hn::IfThenElseZero(hn::Eq(a, in(1)), fill(1.0f));
   if constexpr (OP == Opcode::op_relu_mask) return hn::IfThenElseZero(hn::Gt(in(1), zeros()), a);
-  if constexpr (OP == Opcode::op_relu6_mask)
-    return hn::IfThenElseZero(hn::And(hn::Gt(in(1), zeros()), hn::Lt(in(1), fill(6.0f))), a);
+  if constexpr (OP == Opcode::op_relu6_mask) return inside_six(in(1), a);
   if constexpr (OP == Opcode::op_leaky_relu) return hn::IfThenElse(hn::Gt(a, zeros()), a, hn::Mul(a, in(1)));
   if constexpr (OP == Opcode::op_elu) return hn::IfThenElse(hn::Gt(a, zeros()), a, hn::Mul(in(1), expm1_of(a)));
   if constexpr (OP == Opcode::op_select) return hn::IfThenElse(hn::Eq(a, zeros()), in(2), in(1));

@@ -84,6 +84,8 @@ inline int64_t epilogue_code(ops::Epilogue e) {
       return 4;
     case ops::Epilogue::mask:
       return 5;
+    case ops::Epilogue::mask6:
+      return 6;
   }
   return 0;
 }

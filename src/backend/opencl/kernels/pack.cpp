@@ -10,11 +10,11 @@ Call pack_call(const LaunchSpec& launch, const Target& target, std::string_view 
   const int64_t vw = tuned(target, "gemm.VW"), nv = launch.node.attrs.integer("nv"), tn = vw * nv;
   const int64_t panels = ceil_div(n, tn), chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / tn);
   Call call = make_call("pack.cl", kernel);
-  call.define("VW", vw).define("NV", nv);
+  call.define("VW", vw);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.out[0]);
   add_ints(call, sizes);
-  add_ints(call, {panels, chunk});
+  add_ints(call, {tn, panels, chunk});
   return set_grid(call, ceil_div(k, chunk), groups * panels, 1, tuned(target, "gemm.WX"));
 }
 

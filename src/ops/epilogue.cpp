@@ -7,7 +7,8 @@
 namespace situ::ops {
 namespace {
 
-constexpr std::string_view kNames[] = {"bias", "relu", "relu6", "residual", "mask", "mask6"};  // in the order of the enum
+constexpr std::string_view kNames[] = {"bias",     "relu", "relu6",
+                                       "residual", "mask", "mask6"};  // in the order of the enum
 
 Epilogue word_of(std::string_view word) {
   const auto it = std::find(std::begin(kNames), std::end(kNames), word);
@@ -70,9 +71,7 @@ Value sum_of_rows(GradBuilder& g, Value dy) { return g.sum_to(dy, Shape{g.type(d
 
 std::string_view name_of(Epilogue e) { return kNames[static_cast<size_t>(e)]; }
 
-bool takes_like_result(Epilogue e) {
-  return e == Epilogue::residual || e == Epilogue::mask || e == Epilogue::mask6;
-}
+bool takes_like_result(Epilogue e) { return e == Epilogue::residual || e == Epilogue::mask || e == Epilogue::mask6; }
 bool takes_operand(Epilogue e) { return e == Epilogue::bias || takes_like_result(e); }
 
 std::vector<Epilogue> epilogue_of(const Attrs& attrs) {

@@ -22,7 +22,7 @@ enum class Epilogue { bias, relu, relu6, residual, mask, mask6 };
 std::vector<Epilogue> epilogue_of(const Attrs& attrs);  // of the attribute `epilogue`, "bias+relu"
 std::string_view name_of(Epilogue e);
 bool takes_operand(Epilogue e);
-bool takes_like_result(Epilogue e);  // an operand of the result's shape
+bool takes_like_result(Epilogue e);                                 // an operand of the result's shape
 void check_epilogue(const OpView& view, int first, const Type& y);  // operand types, for type rules
 // Applies the epilogue to the dense result y; operands start at call.in[first].
 void reference_epilogue(const RefCall& call, int first, const RefTensor& y);

@@ -90,6 +90,8 @@ constexpr std::string_view kExamples =
     "f32[5,7], f32[7,8], f32[5,8], f32[5,8] {epilogue=\"relu+residual+mask\"};"
     "f32[6,5], f32[5,7], f32[6,7], f32[7] {epilogue=\"mask+bias\"};"
     "f32[9,4], f32[7,9], f32[4,7], f32[4,7] {ta=1, tb=1, epilogue=\"residual+mask\"};"
+    "f32[8,300], f32[300,77], f32[77] {epilogue=\"bias\"}; f32[4,600], f32[600,50], f32[50] {epilogue=\"bias+relu\"}; "
+    "f32[5,131], f32[70,131] {tb=1};"
     "f32[70,33], f32[33,66], f32[66] {epilogue=\"bias+relu\"}";
 
 }  // namespace

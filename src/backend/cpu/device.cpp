@@ -6,7 +6,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -16,19 +15,16 @@
 #include "backend/cpu/simd_info.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pages.h"
 #include "base/thread_pool.h"
 
 namespace situ::cpu {
 namespace {
 
-constexpr size_t kSlabAlignment = 4096;
 constexpr double kMiB = 1 << 20;
 
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
 struct Slab {
-  std::unique_ptr<std::byte, FreeDeleter> data;
+  Pages data;
   int64_t bytes = 0;
 };
 
@@ -188,13 +184,11 @@ Slab make_slab(int64_t bytes, const device::Target& target) {
   if (bytes > target.max_slab)
     fail_environment("{:.1f} MiB are needed in one piece, {} gives at most {:.1f} MiB: use a smaller batch",
                      static_cast<double>(bytes) / kMiB, target.name, static_cast<double>(target.max_slab) / kMiB);
-  void* data = nullptr;
-  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  if (posix_memalign(&data, kSlabAlignment, size) != 0)
+  Pages data = make_pages(static_cast<size_t>(bytes));
+  if (!data)
     fail_environment("the system refuses {:.1f} MiB of memory ({:.1f} MiB are built in): use a smaller batch",
                      static_cast<double>(bytes) / kMiB, static_cast<double>(target.memory) / kMiB);
-  std::memset(data, 0, size);
-  return {std::unique_ptr<std::byte, FreeDeleter>(static_cast<std::byte*>(data)), bytes};
+  return {std::move(data), bytes};
 }
 
 std::unique_ptr<device::Storage> CpuDevice::allocate(const std::vector<int64_t>& slab_bytes) {

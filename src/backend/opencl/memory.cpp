@@ -43,10 +43,13 @@ Slabs::~Slabs() {
 void Slabs::create(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   cl_int code = CL_SUCCESS;
+  cl_mem_flags flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
+  if (run_.found.info.type == DeviceType::cpu) pages_.push_back(make_pages(size));
+  std::byte* host = pages_.empty() ? nullptr : pages_.back().get();
+  if (host != nullptr) flags = CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR;
   const char* call = "clCreateBuffer";
-  Handle<cl_mem> buffer(
-      run_.cl.clCreateBuffer(run_.context.get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &code),
-      run_.cl.clReleaseMemObject);
+  Handle<cl_mem> buffer(run_.cl.clCreateBuffer(run_.context.get(), flags, size, host, &code),
+                        run_.cl.clReleaseMemObject);
   if (code == CL_SUCCESS) {
     const cl_uint4 zero{};
     call = "clEnqueueFillBuffer";

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backend/opencl/runtime.h"
+#include "base/pages.h"
 
 namespace situ::opencl {
 
@@ -21,6 +22,7 @@ class Slabs : public device::Storage {
  private:
   void create(int64_t bytes);
   Runtime& run_;
+  std::vector<Pages> pages_;  // of a CPU, whose buffers lie in memory of ours
   std::vector<Handle<cl_mem>> buffers_;
   std::vector<int64_t> bytes_;
 };

@@ -36,12 +36,14 @@ class FakeDevice : public device::Device {
     for (const opencl::KernelList& family : opencl::all_kernel_families()) lists.push_back(family.candidates);
     return lists;
   }
-  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>&) override { return nullptr; }
+  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>&, int) override { return nullptr; }
   std::unique_ptr<device::Executable> bind(std::span<const device::LaunchSpec>, device::Storage&) override {
     return nullptr;
   }
   void write(device::Storage&, int, int64_t, const void*, int64_t) override {}
   void read(device::Storage&, int, int64_t, void*, int64_t) override {}
+  std::byte* map(device::Storage&, int, int64_t, int64_t) override { return nullptr; }
+  void unmap(device::Storage&, int, int64_t) override {}
   device::Ticket submit() override { return 0; }
   void wait(device::Ticket) override {}
   void finish() override {}

@@ -15,11 +15,13 @@
 namespace situ::cli {
 namespace {
 
+constexpr int64_t kOutsideSteps = 100;
+
 struct Options {
   std::string model, residency = "resident", optimizer = "sgd", program = "train";
   int64_t batch = 64;
   double seconds = 3;
-  bool json = false, launches = false, serve = false;
+  bool json = false, launches = false, outside = false, serve = false;
   DeviceChoice device;
   PartialChoice partial;
 };
@@ -64,7 +66,8 @@ void run(const Options& o) {
   };
   print_notes(*device);
   if (o.serve) return serve(measured, model.classes);
-  const prof::Measured m = measured({.seconds = o.seconds, .classes = model.classes});
+  const prof::Measured m =
+      measured({.seconds = o.seconds, .classes = model.classes, .outside_steps = o.outside ? kOutsideSteps : 0});
   if (o.json) return fmt::print("{}\n", prof::bench_line(m));
   fmt::print("{} batch {}: best {:.3f} ms, median {:.3f} ms over {} steps; peak {} MiB\n", o.model, o.batch,
              m.best_seconds * 1e3, m.median_seconds * 1e3, m.steps, m.peak_bytes >> 20);
@@ -72,6 +75,10 @@ void run(const Options& o) {
     fmt::print("{} programs compiled by the driver or read from the cache; the first step ended after {:.1f} s\n",
                m.programs, m.first_step_seconds);
   fmt::print("{}", prof::side_by_side({m}));
+  if (m.outside)
+    fmt::print(
+        "outside kernels: {:.1f}% (kernels ran for {:.2f} ms of profiled steps, {} plain steps took {:.2f} ms)\n",
+        100 * m.outside->share(), m.outside->kernels * 1e3, m.outside->steps, m.outside->wall * 1e3);
   if (o.launches) fmt::print("\n{}", prof::launch_table(m));
 }
 
@@ -92,6 +99,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(0.0, 3600.0));
   verb->add_flag("--json", o->json, "one JSON object on a line");
   verb->add_flag("--launches", o->launches, "every launch too");
+  verb->add_flag("--outside", o->outside, "the share of 100 steps' time in which no kernel runs, too");
   verb->add_flag("--serve", o->serve,
                  "measure once per number of seconds read from standard input, each a line of JSON");
   verb->callback([o] { run(*o); });

@@ -173,11 +173,26 @@ TEST(Batches, BadArguments) {
 
 // ---- prefetch
 
+// As many rooms as a test wants, offered one after the other.
+struct Rooms {
+  Rooms(size_t count, size_t rows, size_t features) : all(count) {
+    for (Filled& f : all) f = {std::vector<float>(rows * features), std::vector<float>(rows), std::vector<int>(rows)};
+  }
+  Slot next() {
+    Filled& f = all[used++ % all.size()];
+    return {.x = f.x.data(), .labels = f.labels.data(), .weights = f.weights.data()};
+  }
+  std::vector<Filled> all;
+  size_t used = 0;
+};
+
 TEST(Prefetch, GivesTheSameBatchesAsFillingDirectly) {
   const Dataset data = numbered(23);
-  for (int slots : {1, 2, 5}) {
+  for (size_t ahead_by : {1, 2, 4}) {
     Batches ahead(data, 4, identity(), Order::shuffled, 6), direct(data, 4, identity(), Order::shuffled, 6);
-    Prefetch prefetch(4, 4, slots, fill_from(ahead, 2, 5, 3));
+    Rooms rooms(ahead_by, 4, 4);
+    Prefetch prefetch(fill_from(ahead, 2, 5, 3));
+    for (size_t i = 0; i < ahead_by; ++i) prefetch.offer(rooms.next());
     for (uint64_t epoch = 2; epoch < 5; ++epoch) {
       direct.start_epoch(epoch);
       for (int64_t i = epoch == 2 ? 3 : 0; i < direct.count(); ++i) {
@@ -187,8 +202,8 @@ TEST(Prefetch, GivesTheSameBatchesAsFillingDirectly) {
         EXPECT_EQ(slot->index, i);
         EXPECT_EQ(slot->valid, direct.valid(i));
         const Filled f{{slot->x, slot->x + 16}, {slot->weights, slot->weights + 4}, {slot->labels, slot->labels + 4}};
-        EXPECT_EQ(f, fill(direct, i)) << slots << " " << epoch << " " << i;
-        prefetch.release();
+        EXPECT_EQ(f, fill(direct, i)) << ahead_by << " " << epoch << " " << i;
+        prefetch.offer(rooms.next());
       }
     }
     EXPECT_EQ(prefetch.acquire(), nullptr);
@@ -196,41 +211,31 @@ TEST(Prefetch, GivesTheSameBatchesAsFillingDirectly) {
   }
 }
 
-TEST(Prefetch, HeldSlotsAreNotOverwritten) {
+TEST(Prefetch, FillsWhatIsOfferedAndNothingElse) {
   const Dataset data = numbered(40);
   Batches batches(data, 1, identity());
-  Prefetch prefetch(1, 4, 3, fill_from(batches, 0, 1));
-  const Slot* held[] = {prefetch.acquire(), prefetch.acquire(), prefetch.acquire()};
+  Rooms rooms(7, 1, 4);
+  Prefetch prefetch(fill_from(batches, 0, 1));
+  EXPECT_THROW(prefetch.acquire(), Error) << "nothing is on offer";
+  for (int i = 0; i < 3; ++i) prefetch.offer(rooms.next());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(prefetch.acquire()->labels[0], i);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(held[i]->labels[0], i);
+  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(rooms.all[i].labels[0], i < 3 ? static_cast<int>(i) : 0);
   EXPECT_THROW(prefetch.acquire(), Error);
-  for (int i = 3; i < 40; ++i) {
-    prefetch.release();
-    EXPECT_EQ(prefetch.acquire()->labels[0], i);
-  }
-  for (int i = 0; i < 3; ++i) prefetch.release();
-  EXPECT_THROW(prefetch.release(), Error);
-}
-
-TEST(Prefetch, FillsAheadButNoFurtherThanItsSlots) {
-  std::atomic<int> fills = 0;
-  Prefetch prefetch(1, 1, 4, [&](Slot&) { return ++fills > 0; });
-  for (int i = 0; i < 1000 && fills < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(fills, 4);
+  for (size_t i = 0; i < Prefetch::kRooms; ++i) prefetch.offer(rooms.next());
+  EXPECT_THROW(prefetch.offer(rooms.next()), Error) << "more than there is room for";
+  for (int i = 3; i < 7; ++i) EXPECT_EQ(prefetch.acquire()->labels[0], i);
 }
 
 TEST(Prefetch, ErrorsReachTheConsumerAfterTheBatchesBefore) {
   int calls = 0;
-  Prefetch prefetch(1, 1, 4, [&](Slot& slot) {
+  Prefetch prefetch([&](Slot& slot) {
     if (calls == 2) fail("the third batch is broken");
     slot.index = calls++;
     return true;
   });
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(prefetch.acquire()->index, i);
-    prefetch.release();
-  }
+  for (int i = 0; i < 4; ++i) prefetch.offer({});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(prefetch.acquire()->index, i);
   expect_error([&] { prefetch.acquire(); }, "the third batch is broken");
   expect_error([&] { prefetch.acquire(); }, "the third batch is broken");
 }
@@ -239,10 +244,12 @@ TEST(Prefetch, StopsCleanlyAtAnyTime) {
   const Dataset data = numbered(64);
   for (int taken = 0; taken < 20; ++taken) {
     Batches batches(data, 4, identity(), Order::shuffled, 1);
-    Prefetch prefetch(4, 4, 3, fill_from(batches, 0, 1000));
+    Rooms rooms(3, 4, 4);
+    Prefetch prefetch(fill_from(batches, 0, 1000));
+    for (int i = 0; i < 3; ++i) prefetch.offer(rooms.next());
     for (int i = 0; i < taken; ++i) {
       ASSERT_NE(prefetch.acquire(), nullptr);
-      if (i + 1 < taken) prefetch.release();  // the last one is still held at the end
+      prefetch.offer(rooms.next());
     }
   }
 }
@@ -254,22 +261,14 @@ TEST(Prefetch, NothingIsAllocatedOnceStarted) {
   Filled f = fill(direct, 0);
   Slot own{.x = f.x.data(), .labels = f.labels.data(), .weights = f.weights.data()};
   const FillSlot next = fill_from(direct, 0, 3);
-  Prefetch prefetch(8, 12, 2, fill_from(ahead, 0, 3));
+  Rooms rooms(2, 8, 12);
+  Prefetch prefetch(fill_from(ahead, 0, 3));
   const test::CountAllocations counted;
   while (next(own)) {
   }
-  while (prefetch.acquire()) prefetch.release();
+  prefetch.offer(rooms.next());
+  while (prefetch.acquire()) prefetch.offer(rooms.next());
   EXPECT_EQ(counted.count(), 0) << counted.first();
-}
-
-TEST(Prefetch, MemoryIsAlignedToPages) {
-  Prefetch prefetch(3, 5, 2, [](Slot&) { return true; });
-  for (int i = 0; i < 2; ++i) {
-    const Slot* slot = prefetch.acquire();
-    for (const void* p : {static_cast<const void*>(slot->x), static_cast<const void*>(slot->labels),
-                          static_cast<const void*>(slot->weights)})
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 4096, 0u);
-  }
 }
 
 }  // namespace

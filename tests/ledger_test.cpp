@@ -71,7 +71,10 @@ TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
   EXPECT_EQ(icd_.calls("clWaitForEvents"), 0);
   EXPECT_EQ(icd_.total("creations"), 0);
   EXPECT_EQ(icd_.total("kernels"), 100 * ledger.launches);
-  EXPECT_EQ(icd_.calls("clEnqueueWriteBuffer"), 100);
+  EXPECT_EQ(icd_.calls("clEnqueueWriteBuffer"), 0);
+  EXPECT_EQ(icd_.calls("clEnqueueMapBuffer"), 100);
+  EXPECT_EQ(icd_.calls("clEnqueueUnmapMemObject"), 100);
+  EXPECT_EQ(icd_.calls("clEnqueueCopyBuffer"), 0);
   EXPECT_EQ(icd_.total("bytes_in"), 100 * ledger.bytes_in);
   EXPECT_EQ(icd_.total("bytes_out"), 0);
   if (can_count_allocations()) {
@@ -87,6 +90,38 @@ TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
   lenet->get(step::kTrainMetrics);  // the loss, when somebody asks
   EXPECT_EQ(icd_.total("bytes_out"), 16);
   EXPECT_EQ(icd_.total("waits"), 1);
+}
+
+class CopiedLedgers : public Ledgers {
+  device::Tuning tuning() const override {
+    device::Tuning tuning;
+    tuning.set("submit.map", 0);
+    return tuning;
+  }
+};
+
+TEST_F(CopiedLedgers, WithoutMappingAStepIsOneWriteAndTrainsAlike) {
+  const auto lenet = session(step::Residency::resident);
+  for (int i = 0; i < 10; ++i) step(*lenet, i);
+  icd_.reset();
+  int64_t allocations = 0;
+  {
+    const CountAllocations counted(icd_.depth());
+    for (int i = 10; i < 30; ++i) step(*lenet, i);
+    allocations = counted.count();
+  }
+  EXPECT_EQ(icd_.total("waits"), 0);
+  EXPECT_EQ(icd_.total("creations"), 0);
+  EXPECT_EQ(icd_.calls("clEnqueueWriteBuffer"), 20);
+  EXPECT_EQ(icd_.calls("clEnqueueMapBuffer"), 0);
+  EXPECT_EQ(icd_.total("bytes_in"), 20 * lenet->ledger(0).bytes_in);
+  if (can_count_allocations()) {
+    EXPECT_EQ(allocations, 0);
+  }
+  step::Session mapped(*device_under_test("opencl"), {step::train_program({model_, kBatch, {}})});
+  for (const ir::State& s : mapped.states()) mapped.set(s.name, model::initial_values(s, 1));
+  for (int i = 0; i < 30; ++i) step(mapped, i);
+  for (const ir::State& s : mapped.states()) EXPECT_EQ(mapped.get(s.name), lenet->get(s.name)) << s.name;
 }
 
 class CutLedgers : public Ledgers {

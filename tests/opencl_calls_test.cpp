@@ -4,6 +4,7 @@
 // when any one call fails: an Error, or the right result; never a crash.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <numeric>
 
@@ -105,6 +106,104 @@ TEST_P(OpenclCallsRecorded, StepsNeitherWaitNorCreateNorAllocate) {
   EXPECT_EQ(stepper.result(), Stepper::expected(110));
   EXPECT_EQ(icd->total("waits"), 1);
 }
+
+// The batch is written into feeds in turn; x lies in slab 0, the rest elsewhere.
+struct FedStepper {
+  explicit FedStepper(int record) : rig(Stepper::options(record, "")) {
+    storage = rig.device->allocate({1 << 16, 1 << 16}, kFeeds);
+    const std::vector<device::LaunchSpec> launches = {axpy_launch(x, y, 1), axpy_launch(y, z, 1),
+                                                      axpy_launch(x, z, -1)};
+    executable = rig.device->bind(launches, *storage);
+    for (int feed = 0; feed < kFeeds; ++feed) map(feed);
+    rig.device->wait(rig.device->submit());
+  }
+  void map(int feed) { room[feed] = reinterpret_cast<float*>(rig.device->map(*storage, feed, x.offset, 32)); }
+  void step(float value) {
+    rig.device->wait(tickets[turn]);
+    std::fill(room[turn], room[turn] + 8, value);
+    rig.device->unmap(*storage, turn, 32);
+    executable->enqueue(turn);
+    map(turn);
+    tickets[turn] = rig.device->submit();
+    turn = (turn + 1) % kFeeds;
+  }
+  std::array<float, 2> result() {
+    std::array<float, 2> value{};
+    rig.device->read(*storage, 1, y.offset, &value[0], 4);
+    rig.device->read(*storage, 1, z.offset, &value[1], 4);
+    return value;
+  }
+  static constexpr int kFeeds = 3;
+  const Matrix x{0, 16384, 1, 8, 8}, y{1, 20480, 1, 8, 8}, z{1, 24576, 1, 8, 8};
+  Rig rig;
+  std::unique_ptr<device::Storage> storage;
+  std::unique_ptr<device::Executable> executable;
+  std::array<float*, kFeeds> room{};
+  device::Ticket tickets[kFeeds] = {};
+  int turn = 0;
+};
+
+TEST_P(OpenclCallsRecorded, FedStepsNeitherWaitNorCreateNorCopy) {
+  icd->pretend(GetParam() == 2);
+  FedStepper stepper(GetParam());
+  for (int i = 0; i < 10; ++i) stepper.step(1);
+  icd->reset();
+  int64_t allocations = 0;
+  std::string where;
+  float y = 10, z = 45;  // y adds x up, z what y was before
+  {
+    const situ::test::CountAllocations counted(icd->depth());
+    for (int i = 0; i < 100; ++i) {
+      const float x = static_cast<float>(i % 4);
+      stepper.step(x);
+      y += x;
+      z += y - x;
+    }
+    allocations = counted.count();
+    where = counted.first();
+  }
+  EXPECT_EQ(allocations, 0) << where;
+  EXPECT_EQ(icd->total("waits"), 0);
+  EXPECT_EQ(icd->total("creations"), 0);
+  EXPECT_EQ(icd->total("kernels"), 300);
+  EXPECT_EQ(icd->total("bytes_in"), 3200);
+  EXPECT_EQ(icd->total("bytes_out"), 0);
+  EXPECT_EQ(icd->calls("clEnqueueMapBuffer"), 100);
+  EXPECT_EQ(icd->calls("clEnqueueUnmapMemObject"), 100);
+  EXPECT_EQ(icd->calls("clEnqueueWriteBuffer"), 0);
+  EXPECT_EQ(icd->calls("clEnqueueCopyBuffer"), 0);
+  EXPECT_EQ(stepper.rig.device->counters().bytes_in, 110 * 32);
+  EXPECT_EQ(stepper.result(), (std::array<float, 2>{y, z}));
+}
+
+TEST_F(OpenclCalls, OnlyLaunchesThatReadAFeedAreBoundForEach) {
+  FedStepper stepper(0);
+  EXPECT_EQ(icd->calls("clCreateKernel"), 3 + 1 + 3);
+  EXPECT_EQ(icd->calls("clCreateBuffer"), 2 + 2);
+}
+
+TEST_F(OpenclCalls, FeedsAreUnmappedBeforeTheyGo) {
+  {
+    FedStepper stepper(0);
+    for (int i = 0; i < 5; ++i) stepper.step(1);
+  }
+  EXPECT_EQ(icd->calls("clEnqueueMapBuffer"), icd->calls("clEnqueueUnmapMemObject"));
+  EXPECT_EQ(icd->calls("clCreateBuffer"), icd->calls("clReleaseMemObject"));
+}
+
+TEST_F(OpenclCalls, AFailingMapIsAnError) {
+  for (const char* call : {"clEnqueueMapBuffer", "clEnqueueUnmapMemObject"}) {
+    FedStepper stepper(0);
+    icd->fail(call, 1, CL_OUT_OF_RESOURCES);
+    try {
+      stepper.step(1);
+      FAIL() << "no failure of " << call;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::environment) << error.what();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(PlainAndRecorded, OpenclCallsRecorded, ::testing::Values(0, 1, 2));
 
 TEST_F(OpenclCalls, RecordingReplaysOneCallPerStep) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "harness.h"
+#include "ir/text.h"
 #include "model/init.h"
 #include "train/evaluator.h"
 #include "train/schedule.h"
@@ -88,6 +89,36 @@ Settings tiny_settings() {
   s.epochs = 3;
   s.schedule.lr = 0.1;
   return s;
+}
+
+// Every batch of an epoch reaches the device as it would be filled by hand, whatever runs meanwhile.
+TEST(Loader, FillsWhatTheNextRunReads) {
+  const auto data = data::load_dataset("synthetic:2x2x1:3:50").train;
+  const data::Normalisation normalisation = data::measure_normalisation(data);
+  for (const char* name : {"ref", "cpu", "opencl"}) {
+    device::Device* device = test::device_under_test(name);
+    if (!device) continue;
+    step::Session session(*device, {ir::parse("program p\n%0 = input() {name=\"x\"} : f32[8,4]\n"
+                                              "%1 = input() {name=\"weight\"} : f32[8]\n"
+                                              "%2 = neg(%0) : f32[8,4]\n%3 = neg(%1) : f32[8]\n"
+                                              "output(%2) {name=\"x\"}\noutput(%3) {name=\"weight\"}\n")});
+    data::Batches batches(data, 8, normalisation, data::Order::shuffled, 3);
+    data::Batches direct(data, 8, normalisation, data::Order::shuffled, 3);
+    direct.start_epoch(2);
+    int64_t index = 0;
+    for (Loader loader(session, batches, 2); loader.next(); ++index) {
+      std::vector<float> x(32), weights(8);
+      std::vector<int32_t> labels(8);
+      direct.fill(index, x.data(), labels.data(), weights.data());
+      for (auto* list : {&x, &weights})
+        for (float& v : *list) v = -v;
+      EXPECT_EQ(loader.slot().index, index);
+      session.run(0, loader.batch());
+      EXPECT_EQ(session.output(0, "x"), x) << name << " " << index;
+      EXPECT_EQ(session.output(0, "weight"), weights) << name << " " << index;
+    }
+    EXPECT_EQ(index, batches.count()) << name;
+  }
 }
 
 TEST(Trainer, LearnsMadeUpDataAndCountsEveryImageOnce) {

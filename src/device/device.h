@@ -1,8 +1,11 @@
 // device.h -- the device border, the only virtual interface in situ.
 //
 // A Device compiles launches and owns memory; nothing in it knows about models or training. Storage is a set of slabs,
-// an Executable a bound launch list that is replayed. Work is queued in order. `enqueue` and `write` do not wait;
-// `read`, `wait` and `finish` do, and count as host waits.
+// an Executable a bound launch list that is replayed. Work is queued in order. `enqueue`, `write`, `map` and `unmap` do
+// not wait; `read`, `wait` and `finish` do, and count as host waits.
+//
+// Slab 0 holds what the host writes for each step. A storage may have it several times, each one a *feed*: the host
+// fills one through a pointer into the device's memory while launches still read the others, and nothing is copied.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -40,8 +43,9 @@ class Storage {
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual void enqueue() = 0;                      // the whole list; allocates nothing in situ's own code
-  virtual void enqueue(int first, int count) = 0;  // a part of it, for the naive residency
+  // The whole list, slab 0 being this feed; allocates nothing in situ's own code.
+  virtual void enqueue(int feed = 0) = 0;
+  virtual void enqueue(int first, int count) = 0;  // a part of it, on feed 0, for the naive residency
   virtual int launches() const = 0;
 };
 
@@ -54,12 +58,19 @@ class Device {
   virtual bool has_kernel(std::string_view kernel) const = 0;
   virtual std::vector<CandidateList> candidates() const = 0;
 
-  virtual std::unique_ptr<Storage> allocate(const std::vector<int64_t>& slab_bytes) = 0;  // zero-filled
+  // Zero-filled; slab 0 is there `feeds` times.
+  virtual std::unique_ptr<Storage> allocate(const std::vector<int64_t>& slab_bytes, int feeds = 1) = 0;
   virtual std::unique_ptr<Executable> bind(std::span<const LaunchSpec> launches, Storage& storage) = 0;
 
   // `data` stays untouched until the ticket of the step it belongs to has been waited for.
   virtual void write(Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) = 0;
   virtual void read(Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) = 0;
+  // Whether the host fills feeds in place; if not, it writes to the only one there is.
+  virtual bool maps_feeds() const { return false; }
+  // Where the host writes these bytes of a feed, every one of them: what was there may be gone. Not before the next
+  // submit()'s ticket is done; launches queued so far may still read them until then.
+  virtual std::byte* map(Storage& storage, int feed, int64_t offset, int64_t bytes) = 0;
+  virtual void unmap(Storage& storage, int feed, int64_t bytes) = 0;  // gives them to launches queued from now on
   virtual Ticket submit() = 0;           // ends a step: flushes, and names everything queued so far
   virtual void wait(Ticket ticket) = 0;  // back-pressure between steps; no OpenCL wait call
   virtual void finish() = 0;

@@ -43,6 +43,7 @@ std::string bench_line(const Measured& m) {
   j["movement"] = m.split.movement;
   j["launch"] = m.split.launch;
   j["wait"] = m.split.wait;
+  if (m.outside) j["outside"] = rounded(m.outside->share(), 4);
   j["programs"] = m.programs;
   j["first_step_s"] = rounded(m.first_step_seconds, 3);
   return j.dump();

@@ -1,5 +1,6 @@
 // report.h -- a program's ledger, measured: what it costs by plan, what the device counted, where the time went.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,13 @@ struct Measured {
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
   step::TimeSplit split;                        // per step, from a profiled run of its own
   std::vector<double> launch_seconds;           // per launch, mean of the profiled run
+  struct Outside {
+    int64_t steps = 0;
+    double wall = 0;     // seconds of that many steps, without profiling
+    double kernels = 0;  // seconds in which at least one kernel ran, in as many steps with profiling
+    double share() const { return 1 - kernels / wall; }
+  };
+  std::optional<Outside> outside;
   int64_t peak_bytes = 0;         // of the process, above its state before the model was built; 0: not measured
   int64_t programs = 0;           // distinct ones that the driver compiles for the session; 0: kernels came with situ
   double first_step_seconds = 0;  // from the start of the command to the end of its first step; 0: not measured
@@ -26,8 +34,9 @@ struct Measured {
 struct MeasureOptions {
   double seconds = 1;
   int64_t min_steps = 20, warmup = 5;
-  int classes = 2;       // labels and tokens are drawn from 0 .. classes - 1
-  bool profiled = true;  // false: `split` and `launch_seconds` stay empty
+  int classes = 2;            // labels and tokens are drawn from 0 .. classes - 1
+  bool profiled = true;       // false: `split` and `launch_seconds` stay empty
+  int64_t outside_steps = 0;  // measure `outside` over this many; 0: not at all
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
 // One step on made-up data, from its upload to its end: what a cold start waits for.

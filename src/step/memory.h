@@ -1,6 +1,6 @@
 // memory.h -- what outlasts a program, and where: one map for all programs of a session.
 //
-//   slab 0      batch:      zero run | control block (64 fields) | inputs          uploaded in one write
+//   slab 0      batch:      zero run | control block (64 fields) | inputs          the host writes it, step by step
 //   slab 1      constants:  zero run | splat tensors                               filled once
 //   slab 2..    states:     zero run | parameters, slots, metrics, prepared panels
 //   then        arena slabs, the maximum over the programs

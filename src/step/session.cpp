@@ -42,6 +42,26 @@ int64_t end_of(const Field& field, int64_t begin, int64_t element_bytes) {
   return begin + field.type.count() * element_bytes;
 }
 
+// Host bytes, from the control block on, that a program reads.
+int64_t batch_bytes(const ir::Graph& graph, const MemoryMap& memory) {
+  int64_t bytes = 0;
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op == "control") bytes = std::max(bytes, int64_t{kControlFields * 4});
+    if (node.op != "input") continue;
+    for (const Field& f : memory.inputs())
+      if (f.name == node.attrs.text("name")) bytes = std::max(bytes, end_of(f, f.host_offset, 4));
+  }
+  return bytes;
+}
+
+// An input that is an output as well: it has to stay where it is until it is read.
+bool gives_back_inputs(const Compiled& compiled) {
+  for (const Program& p : compiled.programs)
+    for (const ir::Node& node : p.graph.nodes)
+      if (node.op == "output" && p.plan.of[static_cast<size_t>(node.inputs[0])].slab == 0) return true;
+  return false;
+}
+
 std::set<std::string> states_in(const ir::Graph& graph, std::string_view op) {
   std::set<std::string> result;
   for (const ir::Node& node : graph.nodes)
@@ -73,41 +93,6 @@ std::string_view name_of(Residency residency) {
   return "";
 }
 
-template <typename T>
-std::span<T> Batch::view(std::string_view input, DType dtype) {
-  for (const Field& field : memory_->inputs())
-    if (field.name == input) {
-      SITU_ASSERT(field.type.dtype == dtype, "input {} is {}", input, to_string(field.type));
-      return {reinterpret_cast<T*>(staging_.data() + field.host_offset), static_cast<size_t>(field.type.count())};
-    }
-  fail("no program of this session has an input `{}`", input);
-}
-std::span<float> Batch::f32(std::string_view input) { return view<float>(input, DType::f32); }
-std::span<int32_t> Batch::i32(std::string_view input) { return view<int32_t>(input, DType::i32); }
-
-void Batch::copy(std::string_view input, const void* from, size_t elements) {
-  for (const Field& field : memory_->inputs())
-    if (field.name == input) {
-      SITU_ASSERT(static_cast<size_t>(field.type.count()) == elements, "input {} is {}, not {} elements", input,
-                  to_string(field.type), elements);
-      std::memcpy(staging_.data() + field.host_offset, from, elements * 4);
-      return;
-    }
-  fail("no program of this session has an input `{}`", input);
-}
-
-// A field no program reads is not there: setting it is allowed and does nothing.
-template <typename T>
-void Batch::store(std::string_view control, DType dtype, T value) {
-  for (const Field& field : memory_->controls())
-    if (field.name == control) {
-      SITU_ASSERT(field.type.dtype == dtype, "control field {} is {}", control, to_string(field.type));
-      std::memcpy(staging_.data() + field.host_offset, &value, sizeof value);
-    }
-}
-void Batch::set(std::string_view control, float value) { store(control, DType::f32, value); }
-void Batch::set(std::string_view control, int32_t value) { store(control, DType::i32, value); }
-
 Session::Session(device::Device& device, const std::vector<ir::Graph>& programs, const SessionOptions& options)
     : device_(device), options_(options) {
   if (options.residency != Residency::resident) options_.compile.fuse = options_.compile.hoist = false;
@@ -120,12 +105,13 @@ Session::Session(device::Device& device, const std::vector<ir::Graph>& programs,
       if (arena + i >= slabs.size()) slabs.push_back(0);
       slabs[arena + i] = std::max(slabs[arena + i], p.plan.arena_slabs[i]);
     }
-  int64_t total = 0;
+  plan_batches(slabs[0]);
+  int64_t total = (feeds_ - 1) * slabs[0];
   for (int64_t bytes : slabs) total += bytes;
   if (total > device.target().memory)
     fail_environment("training needs {} MiB, but {} has {} MiB: use a smaller batch or another device", total >> 20,
                      device.target().name, device.target().memory >> 20);
-  storage_ = device.allocate(slabs);
+  storage_ = device.allocate(slabs, feeds_);
   if (options_.dirty_arena) spoil_arena(slabs);
   if (options_.residency != Residency::resident)
     for (int64_t bytes : slabs) shadow_.emplace_back(static_cast<size_t>(bytes));
@@ -137,26 +123,34 @@ Session::Session(device::Device& device, const std::vector<ir::Graph>& programs,
     const Program& p = compiled_.programs[i];
     if (p.name == "prepare") prepare_ = static_cast<int>(i);
     executables_.push_back(device.bind(p.launches, *storage_));
-    int64_t bytes = 0;
-    for (const ir::Node& node : p.graph.nodes) {
-      if (node.op == "control") bytes = std::max(bytes, int64_t{kControlFields * 4});
-      if (node.op != "input") continue;
-      for (const Field& f : compiled_.memory.inputs())
-        if (f.name == node.attrs.text("name")) bytes = std::max(bytes, end_of(f, f.host_offset, 4));
-    }
-    upload_bytes_.push_back(bytes);
     std::set<std::string> derived;
     for (const ir::State& s : p.graph.states)
       if (s.attrs.flag("derived")) derived.insert(s.name);
     reads_prepared_.push_back(intersects(states_in(p.graph, "read"), derived));
     writes_source_.push_back(intersects(states_in(p.graph, "write"), sources));
   }
-  for (Batch& batch : batches_) {
-    batch.memory_ = &compiled_.memory;
-    batch.staging_.resize(static_cast<size_t>(compiled_.memory.host_bytes()));
-    if (device.target().element_bytes == 8) batch.widened_.resize(static_cast<size_t>(slabs[0] / 8));
-  }
   fill_constants();
+}
+
+// Blocks for batches, and where they are: in as many feeds, or on the host.
+void Session::plan_batches(int64_t slab_bytes) {
+  const MemoryMap& memory = compiled_.memory;
+  const int64_t element = device_.target().element_bytes;
+  for (const Program& p : compiled_.programs) upload_bytes_.push_back(batch_bytes(p.graph, memory));
+  const bool read = *std::ranges::max_element(upload_bytes_) > 0;
+  mapped_ = read && device_.maps_feeds() && options_.residency == Residency::resident;
+  keeps_inputs_ = gives_back_inputs(compiled_);
+  batches_.resize(mapped_ && keeps_inputs_ ? 1 : kBatches);
+  feeds_ = mapped_ ? static_cast<int>(batches_.size()) : 1;
+  mapped_bytes_ = memory.control_bytes();
+  for (const Field& f : memory.inputs())
+    mapped_bytes_ = std::max(mapped_bytes_, end_of(f, f.offset - device::kZeroRun, element));
+  SITU_ASSERT(device::kZeroRun + mapped_bytes_ <= slab_bytes);
+  for (size_t i = 0; i < batches_.size(); ++i) {
+    batches_[i].memory_ = &memory;
+    batches_[i].feed_ = mapped_ ? static_cast<int>(i) : 0;
+    if (!mapped_ || element == 8) batches_[i].staging_.resize(static_cast<size_t>(memory.host_bytes()));
+  }
 }
 
 void Session::fill_constants() {
@@ -239,37 +233,47 @@ std::vector<float> Session::get(std::string_view name) {
 }
 
 Batch& Session::next_batch() {
-  Batch& batch = batches_[next_ % kBatches];
-  ++next_;
-  device_.wait(batch.ticket_);  // long done, unless the same block is asked for again without runs between
+  Batch& batch = batches_[next_++ % batches_.size()];
+  device_.wait(batch.ticket_);
+  if (mapped_ && !batch.mapped_) {  // its first use, or one that had to keep its inputs
+    map(batch);
+    device_.wait(device_.submit());
+  }
+  batch.ready_ = true;
   return batch;
 }
 
-void Session::upload(int index, Batch& batch) {
-  const int64_t bytes = upload_bytes_[static_cast<size_t>(index)];
-  if (bytes == 0) return;
-  if (batch.widened_.empty()) {
-    if (shadow_.empty())
-      device_.write(*storage_, 0, device::kZeroRun, batch.staging_.data(), bytes);
-    else
-      std::memcpy(shadow_[0].data() + device::kZeroRun, batch.staging_.data(), static_cast<size_t>(bytes));
-    return;
-  }
-  const MemoryMap& memory = compiled_.memory;
-  for (const auto* fields : {&memory.controls(), &memory.inputs()})
-    for (const Field& f : *fields)
-      widen(batch.staging_.data() + f.host_offset, f.type, batch.widened_.data() + f.offset / 8);
-  const int64_t wide = static_cast<int64_t>(batch.widened_.size()) * 8 - device::kZeroRun;
-  const double* from = batch.widened_.data() + device::kZeroRun / 8;
-  if (shadow_.empty())
-    device_.write(*storage_, 0, device::kZeroRun, from, wide);
-  else
-    std::memcpy(shadow_[0].data() + device::kZeroRun, from, static_cast<size_t>(wide));
+void Session::map(Batch& batch) {
+  batch.mapped_ = device_.map(*storage_, batch.feed_, device::kZeroRun, mapped_bytes_);
 }
 
-void Session::replay(int index) {
+// The batch becomes the device's.
+void Session::hand_over(Batch& batch, int64_t bytes) {
+  if (bytes == 0) return;
+  std::byte* host = batch.staging_.empty() ? batch.mapped_ : batch.staging_.data();
+  std::memcpy(host, batch.control_.data(), batch.control_.size());
+  std::byte* to = mapped_ ? batch.mapped_ : shadow_.empty() ? nullptr : shadow_[0].data() + device::kZeroRun;
+  if (device_.target().element_bytes == 8)
+    widen_batch(host, to);
+  else if (!shadow_.empty())
+    std::memcpy(to, host, static_cast<size_t>(bytes));
+  if (mapped_) {
+    device_.unmap(*storage_, batch.feed_, mapped_bytes_);
+    batch.mapped_ = nullptr;
+  } else if (shadow_.empty()) {
+    device_.write(*storage_, 0, device::kZeroRun, host, bytes);
+  }
+}
+
+void Session::widen_batch(const std::byte* from, std::byte* to) const {
+  for (const auto* fields : {&compiled_.memory.controls(), &compiled_.memory.inputs()})
+    for (const Field& f : *fields)
+      widen(from + f.host_offset, f.type, reinterpret_cast<double*>(to + f.offset - device::kZeroRun));
+}
+
+void Session::replay(int index, int feed) {
   if (shadow_.empty())
-    executables_[static_cast<size_t>(index)]->enqueue();
+    executables_[static_cast<size_t>(index)]->enqueue(feed);
   else
     replay_launch_by_launch(index);
 }
@@ -299,7 +303,7 @@ void Session::replay_launch_by_launch(int index) {
 
 void Session::refresh_prepared(int index) {
   if (prepare_ < 0 || prepared_ || !reads_prepared_[static_cast<size_t>(index)]) return;
-  replay(prepare_);
+  replay(prepare_, 0);
   prepared_ = true;
 }
 
@@ -307,13 +311,22 @@ void Session::note_writes(int index) {
   if (writes_source_[static_cast<size_t>(index)]) prepared_ = false;
 }
 
-void Session::run(int index, Batch& batch) {
+void Session::run(int program, Batch& batch) { run(std::span<const int>(&program, 1), batch); }
+
+void Session::run(std::span<const int> programs, Batch& batch) {
+  SITU_ASSERT(batch.ready_, "a batch runs once: take the next one, or give all programs to one run");
+  batch.ready_ = false;
   device::Ticket& oldest = in_flight_[static_cast<size_t>(runs_ % 2)];
   device_.wait(oldest);
-  refresh_prepared(index);
-  upload(index, batch);
-  replay(index);
-  note_writes(index);
+  int64_t bytes = 0;
+  for (int index : programs) bytes = std::max(bytes, upload_bytes_[static_cast<size_t>(index)]);
+  hand_over(batch, bytes);
+  for (int index : programs) {
+    refresh_prepared(index);
+    replay(index, batch.feed_);
+    note_writes(index);
+  }
+  if (mapped_ && !batch.mapped_ && !keeps_inputs_) map(batch);  // the host's again when this run has ended
   batch.ticket_ = oldest = device_.submit();
   ++runs_;
 }
@@ -342,8 +355,9 @@ Ledger Session::ledger(int index) const {
   for (const Program& other : compiled_.programs)
     ledger.arena_bytes = std::max(ledger.arena_bytes, other.plan.arena_bytes());
   for (int64_t bytes : compiled_.memory.resident_slabs()) ledger.persistent_bytes += bytes;
-  if (options_.residency == Residency::resident)
-    ledger.bytes_in = upload_bytes_[static_cast<size_t>(index)] * element / 4;
+  ledger.persistent_bytes += (feeds_ - 1) * compiled_.memory.resident_slabs()[0];
+  const int64_t uploaded = upload_bytes_[static_cast<size_t>(index)];
+  if (options_.residency == Residency::resident) ledger.bytes_in = mapped_ && uploaded ? mapped_bytes_ : uploaded;
   for (const device::LaunchSpec& launch : p.launches) {
     std::string detail;
     for (const auto& t : launch.in) detail += (detail.empty() ? "" : " ") + to_string(t.type);

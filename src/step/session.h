@@ -1,8 +1,9 @@
 // session.h -- programs over one set of states and one arena, resident on a device.
 //
-// A run uploads the batch and the control block in one write, replays the program's launches and returns; nothing in it
-// waits, allocates or decides. At most two runs are in flight. Prepared panels are remade before the first run that
-// needs them after any write to what they depend on: no stale copy can exist.
+// A run hands the batch and the control block over, replays the program's launches and returns; nothing in it waits,
+// allocates or decides. At most two runs are in flight, and a third batch is the host's to write meanwhile. Prepared
+// panels are remade before the first run that needs them after any write to what they depend on: no stale copy can
+// exist.
 #pragma once
 #include <array>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "step/batch.h"
 #include "step/compile.h"
 #include "step/ledger.h"
 
@@ -24,27 +26,6 @@ enum class Residency {
 };
 Residency parse_residency(std::string_view name);
 std::string_view name_of(Residency residency);
-
-// Host memory for one run's inputs and control fields.
-class Batch {
- public:
-  std::span<float> f32(std::string_view input);
-  std::span<int32_t> i32(std::string_view input);
-  void copy(std::string_view input, const void* from, size_t elements);  // of 4 bytes, whatever their type; all of them
-  void set(std::string_view control, float value);
-  void set(std::string_view control, int32_t value);
-
- private:
-  friend class Session;
-  template <typename T>
-  std::span<T> view(std::string_view input, DType dtype);
-  template <typename T>
-  void store(std::string_view control, DType dtype, T value);
-  const MemoryMap* memory_ = nullptr;
-  std::vector<std::byte> staging_;  // 4-byte elements, MemoryMap's host offsets
-  std::vector<double> widened_;     // the same as doubles, for ref
-  device::Ticket ticket_ = 0;
-};
 
 struct SessionOptions {
   Residency residency = Residency::resident;
@@ -68,8 +49,9 @@ class Session {
   std::vector<float> get(std::string_view state);
   std::vector<double> get_double(std::string_view state);  // without rounding, where the device is more exact
 
-  Batch& next_batch();  // a free staging block; waits only while two runs are in flight
+  Batch& next_batch();  // waits only while the runs in flight hold all of them
   void run(int program, Batch& batch);
+  void run(std::span<const int> programs, Batch& batch);          // one after the other on one batch
   std::vector<float> output(int program, std::string_view name);  // of the program's last run; waits
   std::vector<double> output_double(int program, std::string_view name);
 
@@ -79,8 +61,11 @@ class Session {
 
  private:
   static constexpr size_t kBatches = 3;  // two in flight, one being filled
-  void upload(int program, Batch& batch);
-  void replay(int program);
+  void plan_batches(int64_t slab_bytes);
+  void map(Batch& batch);
+  void hand_over(Batch& batch, int64_t bytes);
+  void widen_batch(const std::byte* from, std::byte* to) const;
+  void replay(int program, int feed);
   void replay_launch_by_launch(int program);
   void fill_constants();
   void spoil_arena(std::span<const int64_t> slab_bytes);
@@ -95,11 +80,15 @@ class Session {
   Compiled compiled_;
   std::unique_ptr<device::Storage> storage_;
   std::vector<std::unique_ptr<device::Executable>> executables_;
-  std::vector<int64_t> upload_bytes_;                 // per program, host format
+  std::vector<int64_t> upload_bytes_;  // per program, host format
+  int64_t mapped_bytes_ = 0;           // of a feed
+  int feeds_ = 1;
+  bool mapped_ = false;        // batches are written into feeds
+  bool keeps_inputs_ = false;  // until an output was read, so they are mapped only for the next batch
   std::vector<bool> reads_prepared_, writes_source_;  // per program
   int prepare_ = -1;
   bool prepared_ = false;
-  std::array<Batch, kBatches> batches_;
+  std::vector<Batch> batches_;
   std::array<device::Ticket, 2> in_flight_{};
   int64_t runs_ = 0;
   size_t next_ = 0;

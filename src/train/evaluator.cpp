@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "data/prefetch.h"
 #include "io/image.h"
 #include "model/init.h"
 #include "model/model_file.h"
 #include "step/programs.h"
+#include "train/loader.h"
 #include "train/metrics.h"
 
 namespace situ::train {
@@ -20,13 +20,9 @@ Score evaluate(step::Session& session, const model::Model& model, const model::L
   if (!loss.of_classes()) session.set(step::kErrors, std::vector<float>(4, 0.0f));
   const int program = session.program("evaluate");
   data::Batches batches(dataset, batch_size, normalisation);
-  data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1), batches.places());
-  while (const data::Slot* slot = prefetch.acquire()) {
-    step::Batch& batch = session.next_batch();
-    fill(batch, *slot, batches);
-    batch.set("scale", 1.0f);
-    session.run(program, batch);
-    prefetch.release();
+  for (Loader loader(session, batches); loader.next();) {
+    loader.batch().set("scale", 1.0f);
+    session.run(program, loader.batch());
   }
   const std::vector<float> m = session.get(step::kEvalMetrics);
   Score score;

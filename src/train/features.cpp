@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "data/prefetch.h"
 #include "model/build.h"
 #include "model/init.h"
 #include "model/optimizer.h"
+#include "train/loader.h"
 
 namespace situ::train {
 
@@ -31,18 +31,14 @@ data::Dataset features_of(step::Session& session, const Type& across, int64_t ba
   result.series.reserve(static_cast<size_t>(dataset.count * across.count()));
   const int program = session.program("features");
   data::Batches batches(dataset, batch_size, normalisation);
-  data::Prefetch prefetch(batch_size, batches.features(), 4, data::fill_from(batches, 0, 1), batches.places());
-  while (const data::Slot* slot = prefetch.acquire()) {
-    step::Batch& batch = session.next_batch();
-    batch.copy("x", slot->x, static_cast<size_t>(batch_size * batches.features()));
-    session.run(program, batch);
+  for (Loader loader(session, batches); loader.next();) {
+    session.run(program, loader.batch());
     const std::vector<float> values = session.output(program, "features");
-    result.series.insert(result.series.end(), values.begin(), values.begin() + slot->valid * across.count());
+    result.series.insert(result.series.end(), values.begin(), values.begin() + loader.slot().valid * across.count());
     Progress p;
     p.caching = true;
-    p.step = slot->index + 1;
+    p.step = loader.slot().index + 1;
     p.steps = batches.count();
-    prefetch.release();
     if (report) report(p);
   }
   return result;

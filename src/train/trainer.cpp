@@ -1,7 +1,9 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -53,13 +55,6 @@ const Settings& checked(const Settings& settings, const data::Dataset& train) {
 }
 
 }  // namespace
-
-void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches) {
-  const auto labels = static_cast<size_t>(batches.rows() * batches.places());
-  batch.copy("x", slot.x, static_cast<size_t>(batches.rows() * batches.features()));
-  batch.copy("labels", slot.labels, labels);
-  batch.copy("weight", slot.weights, labels);
-}
 
 void check_fit(const model::Model& model, const model::Loss& loss, const data::Dataset& dataset) {
   const Type sample = dataset.sample();
@@ -122,12 +117,12 @@ Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const mo
   if (session_->has_program("apply")) apply_ = session_->program("apply");
 }
 
-void Trainer::run_step(const data::Slot& slot, int64_t step, int64_t micro) {
-  const int64_t first = slot.index - micro, last = std::min(first + settings_.micro_batches, batches_.count());
+void Trainer::run_step(Loader& loader, int64_t step, int64_t micro) {
+  const int64_t index = loader.slot().index;
+  const int64_t first = index - micro, last = std::min(first + settings_.micro_batches, batches_.count());
   double weights = 0;  // of the whole step: gradients are means over all of them
   for (int64_t i = first; i < last; ++i) weights += batches_.weight(i);
-  step::Batch& batch = session_->next_batch();
-  fill(batch, slot, batches_);
+  step::Batch& batch = loader.batch();
   batch.set("lr", static_cast<float>(rate_at(settings_.schedule, step)));
   batch.set("scale", static_cast<float>(weights > 0 ? 1 / weights : 0));
   batch.set("keep", micro == 0 ? 0.0f : 1.0f);
@@ -135,8 +130,8 @@ void Trainer::run_step(const data::Slot& slot, int64_t step, int64_t micro) {
   batch.set("step", static_cast<int32_t>(step));
   batch.set("micro", static_cast<int32_t>(micro));
   if (train_ >= 0) return session_->run(train_, batch);
-  session_->run(micro_, batch);
-  if (slot.index + 1 == last) session_->run(apply_, batch);
+  const std::array<int, 2> programs = {micro_, apply_};
+  session_->run(std::span(programs).first(index + 1 == last ? 2 : 1), batch);
 }
 
 Progress Trainer::progress(int epoch, int64_t step, double seconds, int64_t images) {
@@ -165,17 +160,14 @@ Progress Trainer::progress(int epoch, int64_t step, double seconds, int64_t imag
 
 void Trainer::train_epoch(int epoch, const Report& report) {
   session_->set(step::kTrainMetrics, std::vector<float>(4, 0.0f));
-  const auto number = static_cast<uint64_t>(epoch);
-  data::Prefetch prefetch(settings_.batch, batches_.features(), 4, data::fill_from(batches_, number, number + 1),
-                          batches_.places());
+  Loader loader(*session_, batches_, static_cast<uint64_t>(epoch));
   const double start = now();
   double reported = start;
   int64_t images = 0;
-  while (const data::Slot* slot = prefetch.acquire()) {
-    const int64_t index = slot->index, micro = index % settings_.micro_batches;
-    run_step(*slot, steps_done_, micro);
-    images += slot->valid;
-    prefetch.release();  // run_step has copied it
+  while (loader.next()) {
+    const int64_t index = loader.slot().index, micro = index % settings_.micro_batches;
+    run_step(loader, steps_done_, micro);
+    images += loader.slot().valid;
     if (micro + 1 == settings_.micro_batches || index + 1 == batches_.count()) ++steps_done_;
     if (!report || now() - reported < kReportSeconds) continue;
     report(progress(epoch, index + 1, now() - start, images));

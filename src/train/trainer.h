@@ -1,4 +1,4 @@
-// trainer.h -- epochs over a data set: one session, fed by a prefetching thread, reported through a callback.
+// trainer.h -- epochs over a data set: one session, fed by a loader, reported through a callback.
 #pragma once
 #include <functional>
 #include <memory>
@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "data/batches.h"
-#include "data/prefetch.h"
 #include "device/device.h"
 #include "model/losses.h"
 #include "model/model.h"
 #include "model/optimizer.h"
 #include "model/partial.h"
 #include "step/session.h"
+#include "train/loader.h"
 #include "train/schedule.h"
 
 namespace situ::train {
@@ -73,7 +73,7 @@ class Trainer {
  private:
   void fit_on_features(const Report& report);
   void train_epoch(int epoch, const Report& report);
-  void run_step(const data::Slot& slot, int64_t step, int64_t micro);
+  void run_step(Loader& loader, int64_t step, int64_t micro);
   Progress progress(int epoch, int64_t step, double seconds, int64_t images);
 
   const data::DatasetPair& data_;
@@ -90,9 +90,6 @@ class Trainer {
   data::DatasetPair features_;  // cached
   std::unique_ptr<Trainer> rest_;
 };
-
-// Copies a prefetched batch into a session's staging block: inputs x, labels, weight.
-void fill(step::Batch& batch, const data::Slot& slot, const data::Batches& batches);
 
 // The model a name means for this data; a text is cut into samples of the length the model takes.
 model::Model model_for(const std::string& spec, data::DatasetPair& data);

@@ -9,8 +9,6 @@
 #define SITU_ICD_EXTRA(X)         \
   X(clWaitForEvents)              \
   X(clGetEventInfo)               \
-  X(clEnqueueMapBuffer)           \
-  X(clEnqueueUnmapMemObject)      \
   X(clEnqueueCopyBuffer)          \
   X(clEnqueueBarrierWithWaitList) \
   X(clCreateSubBuffer)            \

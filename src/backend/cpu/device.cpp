@@ -30,9 +30,10 @@ struct Slab {
 
 struct CpuStorage final : device::Storage {
   std::vector<Slab> slabs;
-  std::byte* at(int slab, int64_t offset, int64_t bytes) const {
+  std::vector<Slab> feeds;  // slab 0 once more, for feeds 1 and up
+  std::byte* at(int slab, int64_t offset, int64_t bytes, int feed = 0) const {
     SITU_ASSERT(slab >= 0 && static_cast<size_t>(slab) < slabs.size(), "slab {}", slab);
-    const Slab& s = slabs[static_cast<size_t>(slab)];
+    const Slab& s = slab == 0 && feed > 0 ? feeds.at(static_cast<size_t>(feed - 1)) : slabs[static_cast<size_t>(slab)];
     SITU_ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= s.bytes, "bytes {}+{} of a slab of {}", offset, bytes,
                 s.bytes);
     return s.data.get() + offset;
@@ -47,29 +48,33 @@ struct Profile {
   }
 };
 
+using Works = std::vector<Work>;  // of one launch: one, or one per feed where an operand lies in slab 0
+
 class CpuExecutable final : public device::Executable {
  public:
-  CpuExecutable(std::vector<Work> work, ThreadPool& pool, device::Counters& counters, Profile& profile)
+  CpuExecutable(std::vector<Works> work, ThreadPool& pool, device::Counters& counters, Profile& profile)
       : work_(std::move(work)), pool_(pool), counters_(counters), profile_(profile) {}
 
-  void enqueue() override { enqueue(0, launches()); }
-  void enqueue(int first, int count) override {
-    SITU_ASSERT(first >= 0 && count >= 0 && first + count <= launches(), "launches {}+{} of {}", first, count,
-                launches());
-    for (int i = first; i < first + count; ++i) launch(i);
-    counters_.launches += count;
-  }
+  void enqueue(int feed) override { run(0, launches(), feed); }
+  void enqueue(int first, int count) override { run(first, count, 0); }
   int launches() const override { return static_cast<int>(work_.size()); }
 
  private:
-  void launch(int i) {
-    const Work& work = work_[static_cast<size_t>(i)];
+  void run(int first, int count, int feed) {
+    SITU_ASSERT(first >= 0 && count >= 0 && first + count <= launches(), "launches {}+{} of {}", first, count,
+                launches());
+    for (int i = first; i < first + count; ++i) launch(i, feed);
+    counters_.launches += count;
+  }
+  void launch(int i, int feed) {
+    const Works& works = work_[static_cast<size_t>(i)];
+    const Work& work = works[works.size() > 1 ? static_cast<size_t>(feed) : 0];
     const double start = profile_.on ? now() : 0;
     pool_.run(work.tasks, work.run);
     if (profile_.on) profile_.add(device::EventKind::kernel, i, start);
   }
 
-  std::vector<Work> work_;
+  std::vector<Works> work_;
   ThreadPool& pool_;
   device::Counters& counters_;
   Profile& profile_;
@@ -134,7 +139,7 @@ class CpuDevice final : public device::Device {
     return lists;
   }
 
-  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes) override;
+  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes, int feeds) override;
   std::unique_ptr<device::Executable> bind(std::span<const device::LaunchSpec> launches,
                                            device::Storage& storage) override;
 
@@ -153,6 +158,14 @@ class CpuDevice final : public device::Device {
     counters_.bytes_out += bytes;
     if (profile_.on) profile_.add(device::EventKind::read, -1, start);
   }
+  bool maps_feeds() const override { return true; }
+  std::byte* map(device::Storage& storage, int feed, int64_t offset, int64_t bytes) override {
+    return static_cast<CpuStorage&>(storage).at(0, offset, bytes, feed);
+  }
+  void unmap(device::Storage&, int, int64_t bytes) override {
+    ++counters_.writes;
+    counters_.bytes_in += bytes;
+  }
   device::Ticket submit() override { return ++tickets_; }
   void wait(device::Ticket) override {}
   void finish() override { ++counters_.waits; }
@@ -169,7 +182,8 @@ class CpuDevice final : public device::Device {
   }
 
  private:
-  Operand operand(const device::TensorArg& arg, const CpuStorage& storage) const;
+  Operand operand(const device::TensorArg& arg, const CpuStorage& storage, int feed) const;
+  Works bind_one(const device::LaunchSpec& launch, const CpuStorage& storage) const;
 
   ThreadPool pool_;
   device::Target target_;
@@ -191,40 +205,50 @@ Slab make_slab(int64_t bytes, const device::Target& target) {
   return {std::move(data), bytes};
 }
 
-std::unique_ptr<device::Storage> CpuDevice::allocate(const std::vector<int64_t>& slab_bytes) {
-  int64_t total = 0;
+std::unique_ptr<device::Storage> CpuDevice::allocate(const std::vector<int64_t>& slab_bytes, int feeds) {
+  int64_t total = feeds > 1 ? (feeds - 1) * slab_bytes.front() : 0;
   for (int64_t bytes : slab_bytes) total += bytes;
   if (total > target_.memory)
     fail_environment("{:.1f} MiB are needed, {} has {:.1f} MiB of memory: use a smaller batch",
                      static_cast<double>(total) / kMiB, target_.name, static_cast<double>(target_.memory) / kMiB);
   auto storage = std::make_unique<CpuStorage>();
   for (int64_t bytes : slab_bytes) storage->slabs.push_back(make_slab(bytes, target_));
+  for (int feed = 1; feed < feeds; ++feed) storage->feeds.push_back(make_slab(slab_bytes.front(), target_));
   return storage;
 }
 
-Operand CpuDevice::operand(const device::TensorArg& arg, const CpuStorage& storage) const {
+Operand CpuDevice::operand(const device::TensorArg& arg, const CpuStorage& storage, int feed) const {
   const int64_t elements = arg.rows() ? (arg.rows() - 1) * arg.pitch + arg.cols() : 0;
   Operand operand;
-  operand.data = storage.at(arg.slab, arg.offset, elements * bytes_of(arg.type.dtype));
-  operand.zeros = reinterpret_cast<const float*>(storage.at(arg.slab, 0, device::kZeroRun));
+  operand.data = storage.at(arg.slab, arg.offset, elements * bytes_of(arg.type.dtype), feed);
+  operand.zeros = reinterpret_cast<const float*>(storage.at(arg.slab, 0, device::kZeroRun, feed));
   operand.pitch = arg.rows() == 1 ? arg.cols() : arg.pitch;  // the pitch of a single row means nothing
   operand.type = arg.type;
   return operand;
 }
 
+Works CpuDevice::bind_one(const device::LaunchSpec& launch, const CpuStorage& storage) const {
+  const auto it = kernels_.find(launch.node.op);
+  SITU_ASSERT(it != kernels_.end(), "the CPU has no kernel {}", launch.node.op);
+  bool fed = false;
+  for (const auto* list : {&launch.in, &launch.out})
+    for (const device::TensorArg& arg : *list) fed = fed || arg.slab == 0;
+  Works works;
+  for (int feed = 0; feed <= (fed ? static_cast<int>(storage.feeds.size()) : 0); ++feed) {
+    Call call{launch.node.attrs, {}, {}, target_};
+    for (const device::TensorArg& arg : launch.in) call.in.push_back(operand(arg, storage, feed));
+    for (const device::TensorArg& arg : launch.out) call.out.push_back(operand(arg, storage, feed));
+    works.push_back(it->second->bind(call));
+  }
+  return works;
+}
+
 std::unique_ptr<device::Executable> CpuDevice::bind(std::span<const device::LaunchSpec> launches,
                                                     device::Storage& storage) {
   const CpuStorage& memory = static_cast<CpuStorage&>(storage);
-  std::vector<Work> work;
+  std::vector<Works> work;
   work.reserve(launches.size());
-  for (const device::LaunchSpec& launch : launches) {
-    const auto it = kernels_.find(launch.node.op);
-    SITU_ASSERT(it != kernels_.end(), "the CPU has no kernel {}", launch.node.op);
-    Call call{launch.node.attrs, {}, {}, target_};
-    for (const device::TensorArg& arg : launch.in) call.in.push_back(operand(arg, memory));
-    for (const device::TensorArg& arg : launch.out) call.out.push_back(operand(arg, memory));
-    work.push_back(it->second->bind(call));
-  }
+  for (const device::LaunchSpec& launch : launches) work.push_back(bind_one(launch, memory));
   return std::make_unique<CpuExecutable>(std::move(work), pool_, counters_, profile_);
 }
 

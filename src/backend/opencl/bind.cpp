@@ -79,9 +79,10 @@ class ArgumentSetter {
   ArgumentSetter(Runtime& run, const Slabs& slabs, std::vector<Handle<cl_mem>>& tables)
       : run_(run), slabs_(slabs), tables_(tables) {}
 
-  void set_all(const Call& call, cl_kernel kernel) {
+  void set_all(const Call& call, cl_kernel kernel, int feed) {
     call_ = &call;
     kernel_ = kernel;
+    feed_ = feed;
     index_ = 0;
     for (const Arg& arg : call.args) std::visit([this](const auto& value) { set(value); }, arg);
     cl_uint expected = 0;
@@ -108,7 +109,7 @@ class ArgumentSetter {
     slabs_.check_range(tensor.slab, tensor.offset, rows > 0 ? ((rows - 1) * tensor.pitch + cols) * element : 0);
     SITU_ASSERT(tensor.offset % element == 0, "offset {} of an element of {} bytes", tensor.offset, element);
     SITU_ASSERT(tensor.pitch <= std::numeric_limits<cl_int>::max(), "pitch {}", tensor.pitch);
-    set_raw<cl_mem>(slabs_.buffer(tensor.slab));
+    set_raw<cl_mem>(slabs_.buffer(tensor.slab, feed_));
     set_raw<cl_ulong>(static_cast<cl_ulong>(tensor.offset / element));
     set_raw<cl_int>(static_cast<cl_int>(tensor.pitch));
   }
@@ -129,6 +130,7 @@ class ArgumentSetter {
   std::map<std::vector<int32_t>, cl_mem> by_words_;
   const Call* call_ = nullptr;
   cl_kernel kernel_ = nullptr;
+  int feed_ = 0;
   cl_uint index_ = 0;
 };
 
@@ -144,7 +146,7 @@ size_t largest_group(const Runtime& run, cl_kernel kernel) {
 bool group_fits(const Runtime& run, const BoundLaunch& launch) {
   for (size_t axis = 0; axis < 3; ++axis)
     if (launch.local[axis] > run.found.info.max_items[axis]) return false;
-  const size_t most = std::min(run.found.info.max_group, largest_group(run, launch.kernel.get()));
+  const size_t most = std::min(run.found.info.max_group, largest_group(run, launch.kernel(0)));
   return launch.local[0] * launch.local[1] * launch.local[2] <= most;
 }
 
@@ -165,8 +167,23 @@ void set_sizes(const Runtime& run, const Call& call, bool any_group, BoundLaunch
     fail_environment(
         "kernel '{}' of {} needs groups of {}x{}x{} work-items and '{}' allows {}: set a smaller group in its tuning",
         call.kernel, call.file, launch.local[0], launch.local[1], launch.local[2], run.target.name,
-        largest_group(run, launch.kernel.get()));
+        largest_group(run, launch.kernel(0)));
   }
+}
+
+Handle<cl_kernel> make_kernel(const Runtime& run, const Call& call, cl_program program) {
+  cl_int code = CL_SUCCESS;
+  Handle<cl_kernel> kernel(run.cl.clCreateKernel(program, call.kernel.c_str(), &code), run.cl.clReleaseKernel);
+  SITU_ASSERT(code != CL_INVALID_KERNEL_NAME, "{} has no kernel '{}'", call.file, call.kernel);
+  check("clCreateKernel", code);
+  return kernel;
+}
+
+bool reads_feed(const Call& call) {
+  return std::ranges::any_of(call.args, [](const Arg& arg) {
+    const auto* tensor = std::get_if<device::TensorArg>(&arg);
+    return tensor != nullptr && tensor->slab == 0;
+  });
 }
 
 }  // namespace
@@ -180,12 +197,11 @@ BoundLaunches bind_launches(const Binder& binder, std::span<const device::Launch
   for (const Call& call : calls) {
     BoundLaunch& launch = bound.launches.emplace_back();
     const Program& program = programs.at(program_name(call));
-    cl_int code = CL_SUCCESS;
-    launch.kernel =
-        Handle<cl_kernel>(run.cl.clCreateKernel(program.program, call.kernel.c_str(), &code), run.cl.clReleaseKernel);
-    SITU_ASSERT(code != CL_INVALID_KERNEL_NAME, "{} has no kernel '{}'", call.file, call.kernel);
-    check("clCreateKernel", code);
-    arguments.set_all(call, launch.kernel.get());
+    const int feeds = reads_feed(call) ? slabs.feeds() : 1;
+    for (int feed = 0; feed < feeds; ++feed) {
+      launch.kernels.push_back(make_kernel(run, call, program.program));
+      arguments.set_all(call, launch.kernels.back().get(), feed);
+    }
     set_sizes(run, call, program.any_group, launch);
   }
   return bound;

@@ -18,10 +18,11 @@ namespace situ::opencl {
 using KernelTable = std::map<std::string_view, const Kernel*>;
 
 struct BoundLaunch {
-  Handle<cl_kernel> kernel;
+  std::vector<Handle<cl_kernel>> kernels;  // one, or one per feed where an operand lies in slab 0
   cl_uint dims = 1;
   std::array<size_t, 3> global{1, 1, 1};
   std::array<size_t, 3> local{0, 0, 0};  // local[0] == 0: the driver chooses
+  cl_kernel kernel(int feed) const { return kernels[kernels.size() > 1 ? static_cast<size_t>(feed) : 0].get(); }
   const size_t* local_or_null() const { return local[0] != 0 ? local.data() : nullptr; }
 };
 

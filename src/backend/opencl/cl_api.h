@@ -40,6 +40,8 @@ namespace situ::opencl {
   X(clEnqueueReadBuffer)         \
   X(clEnqueueWriteBuffer)        \
   X(clEnqueueFillBuffer)         \
+  X(clEnqueueMapBuffer)          \
+  X(clEnqueueUnmapMemObject)     \
   X(clEnqueueMarkerWithWaitList) \
   X(clFlush)                     \
   X(clFinish)                    \

@@ -28,11 +28,18 @@ class OpenClDevice : public device::Device {
   const device::Target& target() const override { return run_.target; }
   bool has_kernel(std::string_view kernel) const override { return kernels_.contains(kernel); }
   std::vector<device::CandidateList> candidates() const override;
-  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes) override;
+  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes, int feeds) override;
   std::unique_ptr<device::Executable> bind(std::span<const device::LaunchSpec> launches,
                                            device::Storage& storage) override;
   void write(device::Storage& storage, int slab, int64_t offset, const void* data, int64_t bytes) override;
   void read(device::Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) override;
+  bool maps_feeds() const override { return run_.submission.map; }
+  std::byte* map(device::Storage& storage, int feed, int64_t offset, int64_t bytes) override {
+    return static_cast<Slabs&>(storage).map(feed, offset, bytes);
+  }
+  void unmap(device::Storage& storage, int feed, int64_t bytes) override {
+    static_cast<Slabs&>(storage).unmap(feed, bytes);
+  }
   device::Ticket submit() override;
   void wait(device::Ticket ticket) override;
   void finish() override;
@@ -93,8 +100,8 @@ std::vector<device::CandidateList> OpenClDevice::candidates() const {
   return lists;
 }
 
-std::unique_ptr<device::Storage> OpenClDevice::allocate(const std::vector<int64_t>& slab_bytes) {
-  return std::make_unique<Slabs>(run_, slab_bytes);
+std::unique_ptr<device::Storage> OpenClDevice::allocate(const std::vector<int64_t>& slab_bytes, int feeds) {
+  return std::make_unique<Slabs>(run_, slab_bytes, feeds);
 }
 
 std::unique_ptr<device::Executable> OpenClDevice::bind(std::span<const device::LaunchSpec> launches,

@@ -12,7 +12,7 @@ class LaunchList : public device::Executable {
  public:
   // `seconds` estimates each launch; what a profile measures takes their place.
   LaunchList(Runtime& run, BoundLaunches bound, std::vector<double> seconds);
-  void enqueue() override;
+  void enqueue(int feed) override;
   void enqueue(int first, int count) override;
   int launches() const override { return static_cast<int>(bound_.launches.size()); }
 
@@ -22,14 +22,16 @@ class LaunchList : public device::Executable {
     double seconds = 0;
     Recording recording;
   };
-  void enqueue_one(int index);
+  int feeds() const;  // that differ
+  void enqueue_part(int first, int count, int feed);
+  void enqueue_one(int index, int feed);
   void make_room(double seconds);
-  void record();
+  bool record(int feed);
 
   Runtime& run_;
   BoundLaunches bound_;
   LaunchTimes seconds_;
-  std::vector<Piece> pieces_;  // all of the list, or none
+  std::vector<std::vector<Piece>> pieces_;  // all of the list, per feed if they differ; or none
 };
 
 }  // namespace situ::opencl

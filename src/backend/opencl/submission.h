@@ -19,6 +19,7 @@ struct Submission {
   double longest = 0;   // seconds of work in one submission, estimated; 0: no limit
   Recorder recorder = Recorder::none;
   int priority = 0;  // of the queue: 0 the driver's, 1 low, 2 medium, 3 high
+  bool map = true;   // batches are written into mapped memory; no: copied into the device's by a command
   int throttle = 0;  // how fast it may drive the device, the same numbers
 };
 

@@ -16,7 +16,11 @@ using device::TensorArg;
 
 struct Slabs : device::Storage {
   std::vector<std::vector<double>> data;
-  double* at(const TensorArg& t) { return data[static_cast<size_t>(t.slab)].data() + t.offset / 8; }
+  std::vector<std::vector<double>> feeds;  // slab 0 once more, for feeds 1 and up
+  std::vector<double>& slab(int index, int feed) {
+    return index == 0 && feed > 0 ? feeds[static_cast<size_t>(feed - 1)] : data[static_cast<size_t>(index)];
+  }
+  double* at(const TensorArg& t, int feed) { return slab(t.slab, feed).data() + t.offset / 8; }
 };
 
 void gather(const double* from, const TensorArg& t, double* to) {
@@ -45,9 +49,11 @@ class Launches : public device::Executable {
       buffers_.push_back(std::move(buffers));
     }
   }
-  void enqueue() override { enqueue(0, launches()); }
+  void enqueue(int feed) override {
+    for (int i = 0; i < launches(); ++i) run(i, feed);
+  }
   void enqueue(int first, int count) override {
-    for (int i = first; i < first + count; ++i) run(i);
+    for (int i = first; i < first + count; ++i) run(i, 0);
   }
   int launches() const override { return static_cast<int>(list_.size()); }
 
@@ -70,14 +76,14 @@ class Launches : public device::Executable {
     }
   }
 
-  void run(int index) {
+  void run(int index, int feed) {
     const double start = now();
     const LaunchSpec& launch = list_[static_cast<size_t>(index)];
     std::vector<ops::RefTensor> tensors;
     auto& buffers = buffers_[static_cast<size_t>(index)];
     for (const TensorArg& t : launch.in) {
       double* buffer = buffers[tensors.size()].data();
-      gather(slabs_.at(t), t, buffer);
+      gather(slabs_.at(t, feed), t, buffer);
       tensors.push_back({t.type, buffer});
     }
     for (const TensorArg& t : launch.out) tensors.push_back({t.type, buffers[tensors.size()].data()});
@@ -87,7 +93,7 @@ class Launches : public device::Executable {
     op.reference({launch.node.attrs, all.subspan(0, inputs), all.subspan(inputs)});
     if (noise_) disturb(op, launch, all, index);
     for (size_t i = 0; i < launch.out.size(); ++i)
-      scatter(all[inputs + i].data, launch.out[i], slabs_.at(launch.out[i]));
+      scatter(all[inputs + i].data, launch.out[i], slabs_.at(launch.out[i], feed));
     ++counters_.launches;
     if (profiling_) timeline_.events.push_back({device::EventKind::kernel, index, start, now()});
   }
@@ -114,9 +120,10 @@ class RefDevice : public device::Device {
   }
   std::vector<device::CandidateList> candidates() const override { return {}; }
 
-  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes) override {
+  std::unique_ptr<device::Storage> allocate(const std::vector<int64_t>& slab_bytes, int feeds) override {
     auto slabs = std::make_unique<Slabs>();
     for (int64_t bytes : slab_bytes) slabs->data.emplace_back(static_cast<size_t>(ceil_div(bytes, 8)));
+    slabs->feeds.resize(static_cast<size_t>(feeds - 1), slabs->data[0]);
     return slabs;
   }
   std::unique_ptr<device::Executable> bind(std::span<const LaunchSpec> launches, device::Storage& storage) override {
@@ -136,6 +143,14 @@ class RefDevice : public device::Device {
     ++counters_.waits;
     counters_.bytes_out += bytes;
     if (profiling_) timeline_.events.push_back({device::EventKind::read, -1, start, now()});
+  }
+  bool maps_feeds() const override { return true; }
+  std::byte* map(device::Storage& storage, int feed, int64_t offset, int64_t) override {
+    return reinterpret_cast<std::byte*>(static_cast<Slabs&>(storage).slab(0, feed).data()) + offset;
+  }
+  void unmap(device::Storage&, int, int64_t bytes) override {
+    ++counters_.writes;
+    counters_.bytes_in += bytes;
   }
   device::Ticket submit() override { return 0; }
   void wait(device::Ticket) override {}

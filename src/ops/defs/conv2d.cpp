@@ -194,7 +194,9 @@ constexpr std::string_view kForwardExamples =
     "f32[1,3,3,5], f32[1,1,5,9], f32[1,3,3,9] {epilogue=\"relu+residual\"}; "
     "f32[1,4,5,3], f32[3,3,3,8], f32[1,4,5,8], f32[1,4,5,8] {pad=[1,1,1,1], epilogue=\"residual+mask\"}; "
     "f32[18,4,5,1], f32[3,3,1,6], f32[6], f32[18,4,5,6] {pad=[1,1,1,1], epilogue=\"bias+mask\"}; "
-    "f32[2,4,5,3], f32[2,2,3,9], f32[2,3,4,9]*8 {epilogue=\"mask6\"}";
+    "f32[2,4,5,3], f32[2,2,3,9], f32[2,3,4,9]*8 {epilogue=\"mask6\"}; "
+    "f32[3,7,9,16], f32[3,3,16,32], f32[32] {pad=[1,1,1,1], epilogue=\"bias+relu\"}; "  // few channels, whole vectors
+    "f32[2,5,6,32], f32[3,3,32,16], f32[2,4,5,16] {pad=[0,1,1,0], epilogue=\"residual\"}";
 
 constexpr std::string_view kDxExamples =
     "f32[1,1,1,1], f32[3,3,1,1] {size=[3,3]}; f32[2,5,7,9], f32[1,1,3,9] {size=[5,7]}; "
@@ -233,7 +235,9 @@ constexpr std::string_view kDxExamples =
     "f32[1,4,5,8], f32[3,3,3,8], f32[1,4,5,3]*8 {pad=[1,1,1,1], size=[4,5], epilogue=\"mask6\"}; "
     "f32[2,3,4,9], f32[3,3,1,9], f32[2,5,7,9]*8 {stride=[2,2], pad=[1,1,1,1], groups=9, size=[5,7], "
     "epilogue=\"mask6\"}; "
-    "f32[2,5,4,18], f32[3,3,1,18], f32[2,5,4,18]*8 {pad=[1,1,1,1], groups=18, size=[5,4], epilogue=\"mask6\"}";
+    "f32[2,5,4,18], f32[3,3,1,18], f32[2,5,4,18]*8 {pad=[1,1,1,1], groups=18, size=[5,4], epilogue=\"mask6\"}; "
+    "f32[3,7,9,16], f32[3,3,32,16], f32[3,7,9,32] {pad=[1,1,1,1], size=[7,9], epilogue=\"mask\"}; "
+    "f32[2,5,6,32], f32[3,3,16,32] {pad=[1,1,1,1], size=[5,6]}";
 
 constexpr std::string_view kDwExamples =
     "f32[1,3,3,1], f32[1,1,1,1] {kernel=[3,3]}; f32[2,5,7,3], f32[2,5,7,9] {kernel=[1,1]}; "

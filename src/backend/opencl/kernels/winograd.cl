@@ -6,6 +6,7 @@
 //   winograd_weights  u[point, panel, k, cols] = G w G^T of w as panels [panel, tap, k, cols] (pack.cl)
 //   winograd_input    v[point, tile, c]      = B^T x B; a tile is IN x IN pixels, OUT apart, zeros outside the image
 //   winograd_output   y                      = epilogue(A^T m A) of m[point, tile, o]
+//   winograd_small    y                      = all of it, BLOCK tiles at a time, which stay in the nearest cache
 //   winograd_dy       e[point, tile, o]      = A dy A^T; pixels beyond the image are zeros
 //   winograd_dw       dw[r, s, c, o]         = G^T m G of m[point, c, o]
 //
@@ -22,6 +23,10 @@
 #define OUT 4  // outputs of a tile along an axis: 2 or 4
 #endif
 #define IN (OUT + 2)
+#ifndef CHANNELS
+#define CHANNELS 0  // of the images that winograd_small reads, a multiple of VW; 0: it is not there
+#endif
+#define BLOCK 8  // tiles that winograd_small takes together
 
 // OUT = 4: the points +-P and +-Q, and the products of their distances from the others.
 #define P 0.75f
@@ -167,6 +172,21 @@ static inline void store_points(fv square[IN][IN], __global float* to, int step,
   for (int i = 0; i < IN * IN; ++i) store_vector(square[i / IN][i % IN], to + i * step, vector, cols, whole);
 }
 
+// The points of the tile whose first pixel is at `from`.
+static inline void input_points(fv points[IN][IN], __global const float* from, int pitch, __global const float* zeros,
+                                Tile t, int h, int w) {
+  const int inside = t.y >= 0 && t.y + IN <= h && t.x >= 0 && t.x + IN <= w;
+  fv pixels[IN][IN];
+#pragma unroll
+  for (int i = 0; i < IN; ++i)
+#pragma unroll
+    for (int j = 0; j < IN; ++j) {
+      const int there = inside || ((uint)(t.y + i) < (uint)h && (uint)(t.x + j) < (uint)w);
+      pixels[i][j] = LOAD(there ? from + (i * w + j) * pitch : zeros);
+    }
+  transform_input(points, pixels);
+}
+
 __kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int h, int w, int c, int tiles_h,
                                    int tiles_w, int top, int left, int units, int chunk, int whole) {
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
@@ -174,16 +194,8 @@ __kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int
     const int tile = unit / VECTORS(c), vector = unit - tile * VECTORS(c);
     const Tile t = tile_at(tile, tiles_h, tiles_w, top, left);
     __global const float* from = START(x) + ((t.n * h + t.y) * w + t.x) * x_pitch + vector_start(vector, c);
-    const int inside = t.y >= 0 && t.y + IN <= h && t.x >= 0 && t.x + IN <= w;
-    fv pixels[IN][IN], points[IN][IN];
-#pragma unroll
-    for (int i = 0; i < IN; ++i)
-#pragma unroll
-      for (int j = 0; j < IN; ++j) {
-        const int there = inside || ((uint)(t.y + i) < (uint)h && (uint)(t.x + j) < (uint)w);
-        pixels[i][j] = LOAD(there ? from + (i * w + j) * x_pitch : x_slab);
-      }
-    transform_input(points, pixels);
+    fv points[IN][IN];
+    input_points(points, from, x_pitch, x_slab, t, h, w);
     store_points(points, START(v) + tile * c, v_pitch, vector, c, whole);
   }
 }
@@ -209,6 +221,60 @@ __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPI
       }
   }
 }
+
+#if CHANNELS
+// Few channels: transforms and products of a block of tiles without a way through memory. u as winograd_weights gives it;
+// o is a multiple of VW, `cols` that of its panels.
+__kernel GROUP void winograd_small(TENSOR(const float, x), TENSOR(const float, u), TENSOR(float, y) EPILOGUE_PARAMS,
+                                   int h, int w, int o, int cols, int out_h, int out_w, int tiles_h, int tiles_w,
+                                   int top, int left, int tiles, int blocks) {
+  const Extra extras[4] = EPILOGUE_EXTRAS;
+  float v[IN * IN][BLOCK][CHANNELS];
+  fv m[BLOCK][IN * IN];
+  for (int b = 0; b < blocks; ++b) {
+    const int first = ((int)get_global_id(0) * blocks + b) * BLOCK;
+    if (first >= tiles) return;
+    for (int i = 0; i < BLOCK; ++i) {
+      const Tile t = tile_at(min(first + i, tiles - 1), tiles_h, tiles_w, top, left);
+      for (int c = 0; c < CHANNELS; c += VW) {
+        fv points[IN][IN];
+        input_points(points, START(x) + ((t.n * h + t.y) * w + t.x) * x_pitch + c, x_pitch, x_slab, t, h, w);
+#pragma unroll
+        for (int p = 0; p < IN * IN; ++p) STORE(points[p / IN][p % IN], v[p][i] + c);
+      }
+    }
+    for (int c0 = 0; c0 < o; c0 += VW) {
+      for (int p = 0; p < IN * IN; ++p) {
+        __global const float* from = START(u) + p * u_pitch + c0 / cols * CHANNELS * cols + c0 % cols;
+        fv acc[BLOCK];
+#pragma unroll
+        for (int i = 0; i < BLOCK; ++i) acc[i] = (fv)(0.0f);
+#pragma unroll 4
+        for (int c = 0; c < CHANNELS; ++c) {
+          const fv weights = LOAD(from + c * cols);
+#pragma unroll
+          for (int i = 0; i < BLOCK; ++i) acc[i] = MAC((fv)(v[p][i][c]), weights, acc[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < BLOCK; ++i) m[i][p] = acc[i];
+      }
+      for (int i = 0; i < BLOCK && first + i < tiles; ++i) {
+        const Tile t = tile_at(first + i, tiles_h, tiles_w, 0, 0);
+        fv points[IN][IN], pixels[OUT][OUT];
+#pragma unroll
+        for (int p = 0; p < IN * IN; ++p) points[p / IN][p % IN] = m[i][p];
+        transform_output(pixels, points);
+#pragma unroll
+        for (int j = 0; j < OUT * OUT; ++j) {
+          if (t.y + j / OUT >= out_h || t.x + j % OUT >= out_w) continue;
+          const int row = (t.n * out_h + t.y + j / OUT) * out_w + t.x + j % OUT;
+          STORE(epilogue(pixels[j / OUT][j % OUT], extras, row, c0, 0, VW), START(y) + row * y_pitch + c0);
+        }
+      }
+    }
+  }
+}
+#endif
 
 __kernel GROUP void winograd_dy(TENSOR(const float, dy), TENSOR(float, e), int h, int w, int o, int tiles_h, int tiles_w,
                                 int units, int chunk, int whole) {

@@ -10,6 +10,7 @@ namespace {
 
 // --- binding --------------------------------------------------------------------------------------------------------
 // How the images are cut into tiles: attribute `tiles` of the launches.
+constexpr int64_t kBlock = 8;  // tiles that winograd_small takes together
 enum { kImageH, kImageW, kChannels, kTilesH, kTilesW, kTiles, kTop, kLeft };
 
 Call tile_call(const LaunchSpec& launch, std::string_view kernel, int64_t vw) {
@@ -67,6 +68,22 @@ Call bind_dw(const LaunchSpec& launch, const Target& target) {
   add_tensor(call, launch.out[0]);
   add_ints(call, {w[2], w[3]});
   return walk_units(call, target, w[2], w[3]);
+}
+
+Call bind_small(const LaunchSpec& launch, const Target& target) {
+  const ir::Ints& t = launch.node.attrs.ints("tiles");
+  const TensorArg& y = launch.out[0];
+  const int64_t o = y.cols(), cols = launch.node.attrs.integer("cols");
+  Call call = tile_call(launch, "winograd_small", tuned(target, "gemm.VW"));
+  call.define("CHANNELS", t[kChannels]).define("MAC_FORM", tuned(target, "gemm.MAC"));
+  define_epilogue(call, launch.node.attrs);
+  for (const TensorArg* arg : {&launch.in[0], &launch.in[1], &y}) add_tensor(call, *arg);
+  for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
+  const int64_t blocks = ceil_div(t[kTiles], kBlock);
+  const int64_t together = tiles_per_item(target, blocks, 1, 16 * kBlock * t[kChannels] * o);
+  add_ints(call, {t[kImageH], t[kImageW], o, cols, y.shape()[1], y.shape()[2], t[kTilesH], t[kTilesW], t[kTop],
+                  t[kLeft], t[kTiles], together});
+  return set_grid(call, ceil_div(blocks, together), 1, 1, tuned(target, "gemm.WX"));
 }
 
 // --- what a node amounts to -----------------------------------------------------------------------------------------
@@ -164,6 +181,40 @@ void expand_with(Expansion& e, const Implicit& f, int64_t out, ir::Value packed)
   e.result(0, e.launch("winograd_output", inputs, e.out_type(0), attrs));
 }
 
+// All in one launch, for few channels: a work-item keeps the tiles of a block, so it must have a CPU's cache and
+// vectors.
+bool small_accepts(const Implicit& f, const Target& target) {
+  const int64_t vw = tuned(target, "gemm.VW");
+  return vw >= 8 && f.c % vw == 0 && f.o % vw == 0 && f.c <= 32 && fits(f, 2) && exact_enough(f, 2) &&
+         f.window.y.before >= 0 && f.window.x.before >= 0;
+}
+double small_seconds(const Implicit& f) {
+  const Tiles t = tiles_of(f, 2);
+  const double c = static_cast<double>(f.c), o = static_cast<double>(f.o), transforms = 100 * (c + o);
+  return static_cast<double>(t.count) * (2 * 16 * c * o + transforms) / (0.7 * kNominalFlops) + kNominalLaunch +
+         pack_seconds(9 * c * o) + weight_seconds(25 * c * o);
+}
+void expand_small(Expansion& e, const Implicit& f, ir::Value packed) {
+  const Tiles t = tiles_of(f, 2);
+  ir::Values inputs = e.inputs();
+  inputs[1] = e.launch("winograd_weights", {packed}, planes_of(t, e.type(packed).shape.count() / 9), {{"out", t.out}});
+  ir::Attrs attrs = tile_attrs(f, t, true);
+  attrs.set("epilogue", e.attrs().text("epilogue", "")).set("cols", e.type(packed).shape.cols());
+  e.result(0, e.launch("winograd_small", inputs, e.out_type(0), attrs));
+}
+bool forward_small_accepts(const ops::OpView& v, const Target& target) { return small_accepts(forward_of(v), target); }
+double forward_small_seconds(const ops::OpView& v, const Target&) { return small_seconds(forward_of(v)); }
+void expand_forward_small(Expansion& e) {
+  const Implicit f = forward_of(e.view());
+  expand_small(e, f, pack_rows(e, e.in(1), 1, vectors_for(e.target(), f.o)));
+}
+bool dx_small_accepts(const ops::OpView& v, const Target& target) { return small_accepts(gradient_of(v), target); }
+double dx_small_seconds(const ops::OpView& v, const Target&) { return small_seconds(gradient_of(v)); }
+void expand_dx_small(Expansion& e) {
+  const Implicit f = gradient_of(e.view());
+  expand_small(e, f, pack_cols(e, e.in(1), 9, 1, vectors_for(e.target(), f.o)));
+}
+
 template <int out>
 bool accepts(const ops::OpView& v, const Target&) {
   const Implicit f = forward_of(v);
@@ -232,14 +283,14 @@ void expand_dw(Expansion& e) {
 }  // namespace
 
 KernelList winograd() {
-  static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights},
-                                       {"winograd_input", bind_input},
-                                       {"winograd_output", bind_output},
-                                       {"winograd_dy", bind_dy},
-                                       {"winograd_dw", bind_dw}};
+  static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights}, {"winograd_input", bind_input},
+                                       {"winograd_output", bind_output},   {"winograd_small", bind_small},
+                                       {"winograd_dy", bind_dy},           {"winograd_dw", bind_dw}};
   static constexpr device::Candidate candidates[] = {
       {"conv2d", "winograd4", accepts<4>, seconds<4>, expand<4>},
       {"conv2d", "winograd2", accepts<2>, seconds<2>, expand<2>},
+      {"conv2d", "winograd_small", forward_small_accepts, forward_small_seconds, expand_forward_small},
+      {"conv2d_dx", "winograd_small", dx_small_accepts, dx_small_seconds, expand_dx_small},
       {"conv2d_dx", "winograd4", dx_accepts<4>, dx_seconds<4>, expand_dx<4>},
       {"conv2d_dx", "winograd2", dx_accepts<2>, dx_seconds<2>, expand_dx<2>},
       {"conv2d_dw", "winograd4", dw_accepts<4>, dw_seconds<4>, expand_dw<4>},

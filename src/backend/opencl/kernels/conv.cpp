@@ -146,33 +146,40 @@ void expand_dx(Expansion& e) {
 }
 
 // --- 1x1: plain products --------------------------------------------------------------------------------------------
-template <bool packed, bool split>
+template <bool packed, bool split, bool tall>
 bool product_accepts(const ops::OpView& v, const Target& target) {
   return forward_of(v).is_product() &&
-         kernels::product_accepts(target, product_of(v.in(0), v.in(1), false, false), {packed, split});
+         kernels::product_accepts(target, product_of(v.in(0), v.in(1), false, false), {packed, split, false, tall});
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool tall>
 double product_seconds(const ops::OpView& v, const Target& target) {
-  return kernels::product_seconds(target, product_of(v.in(0), v.in(1), false, false), {packed, split});
+  return kernels::product_seconds(target, product_of(v.in(0), v.in(1), false, false), {packed, split, false, tall});
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool tall>
 void product_expand(Expansion& e) {
   const Product p = product_of(e.type(e.in(0)), e.type(e.in(1)), false, false);
-  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split}, e.out_type(0)));
+  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split, false, tall}, e.out_type(0)));
 }
-template <bool packed, bool split>
+template <bool packed, bool split, bool tall = false>
 constexpr device::Candidate product(std::string_view name) {
-  return {"conv2d", name, product_accepts<packed, split>, product_seconds<packed, split>,
-          product_expand<packed, split>};
+  return {"conv2d", name, product_accepts<packed, split, tall>, product_seconds<packed, split, tall>,
+          product_expand<packed, split, tall>};
 }
 
-bool dx_product_accepts(const ops::OpView& v, const Target&) { return gradient_of(v).is_product(); }
-double dx_product_seconds(const ops::OpView& v, const Target& target) {
-  return kernels::product_seconds(target, product_of(v.in(0), v.in(1), false, true), {.packed = true});
+template <bool tall>
+bool dx_product_accepts(const ops::OpView& v, const Target& target) {
+  return gradient_of(v).is_product() &&
+         kernels::product_accepts(target, product_of(v.in(0), v.in(1), false, true), {.packed = true, .tall = tall});
 }
+template <bool tall>
+double dx_product_seconds(const ops::OpView& v, const Target& target) {
+  return kernels::product_seconds(target, product_of(v.in(0), v.in(1), false, true), {.packed = true, .tall = tall});
+}
+template <bool tall>
 void dx_product_expand(Expansion& e) {
   const Product p = product_of(e.type(e.in(0)), e.type(e.in(1)), false, true);
-  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {.packed = true}, e.out_type(0)));
+  e.result(0,
+           expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {.packed = true, .tall = tall}, e.out_type(0)));
 }
 
 }  // namespace
@@ -187,9 +194,11 @@ KernelList conv() {
       product<true, false>("product"),
       product<false, false>("product_in_place"),
       product<true, true>("product_split"),
+      product<true, false, true>("product_tall"),
       {"conv2d_dx", "implicit", dx_accepts<false>, dx_seconds<false>, expand_dx<false>},
       {"conv2d_dx", "padded", dx_accepts<true>, dx_seconds<true>, expand_dx<true>},
-      {"conv2d_dx", "product", dx_product_accepts, dx_product_seconds, dx_product_expand}};
+      {"conv2d_dx", "product", dx_product_accepts<false>, dx_product_seconds<false>, dx_product_expand<false>},
+      {"conv2d_dx", "product_tall", dx_product_accepts<true>, dx_product_seconds<true>, dx_product_expand<true>}};
   return {kernels, candidates};
 }
 

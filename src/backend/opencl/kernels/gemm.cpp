@@ -44,7 +44,7 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   const ir::Attrs& attrs = launch.node.attrs;
   TensorArg a = launch.in[0], b = launch.in[1], y = launch.out[0];
   const bool packed = attrs.flag("packed");
-  const Tile tile = gemm_tile(target, attrs.integer("nv"));
+  const Tile tile = gemm_tile(target, attrs.integer("nv"), attrs.flag("tall"));
   const Parts p = attrs.has("batch") ? batch_parts(attrs, a, b, y) : split_parts(attrs, a, y);
 
   Call call = make_call("gemm.cl", "gemm");
@@ -64,36 +64,41 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
 Product product_of(const ops::OpView& v) {
   return kernels::product_of(v.in(0), v.in(1), v.attrs.flag("ta"), v.attrs.flag("tb"));
 }
-template <bool packed, bool split, bool turned>
+template <bool packed, bool split, bool turned, bool tall>
 bool accepts(const ops::OpView& v, const Target& target) {
-  return product_accepts(target, product_of(v), {packed, split, turned});
+  return product_accepts(target, product_of(v), {packed, split, turned, tall});
 }
-template <bool packed, bool split, bool turned>
+template <bool packed, bool split, bool turned, bool tall>
 double seconds(const ops::OpView& v, const Target& target) {
   const Product p = product_of(v);
-  const double seconds = product_seconds(target, p, {packed, split, turned});
+  const double seconds = product_seconds(target, p, {packed, split, turned, tall});
   if (turned) return seconds + 8 * static_cast<double>(p.m * p.k) / kNominalBytes + kNominalLaunch;
   return p.ta ? seconds * static_cast<double>(tuned(target, "gemm.TA")) / 100 : seconds;
 }
-template <bool packed, bool split, bool turned>
+template <bool packed, bool split, bool turned, bool tall>
 void expand(Expansion& e) {
   const Product p = product_of(e.view());
-  e.result(0, expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split, turned}, e.out_type(0)));
+  e.result(0,
+           expand_product(e, e.in(0), e.in(1), operands_from(e, 2), p, {packed, split, turned, tall}, e.out_type(0)));
 }
-template <bool packed, bool split, bool turned = false>
+template <bool packed, bool split, bool turned = false, bool tall = false>
 constexpr device::Candidate candidate(std::string_view name) {
-  return {"matmul", name, accepts<packed, split, turned>, seconds<packed, split, turned>,
-          expand<packed, split, turned>};
+  return {"matmul", name, accepts<packed, split, turned, tall>, seconds<packed, split, turned, tall>,
+          expand<packed, split, turned, tall>};
 }
 
 }  // namespace
 
 KernelList gemm() {
   static constexpr Kernel kernels[] = {{"gemm", bind_gemm}};
-  static constexpr device::Candidate candidates[] = {
-      candidate<true, false>("packed"),       candidate<false, false>("in_place"),
-      candidate<true, true>("packed_split"),  candidate<false, true>("in_place_split"),
-      candidate<true, false, true>("turned"), candidate<true, true, true>("turned_split")};
+  static constexpr device::Candidate candidates[] = {candidate<true, false>("packed"),
+                                                     candidate<false, false>("in_place"),
+                                                     candidate<true, true>("packed_split"),
+                                                     candidate<false, true>("in_place_split"),
+                                                     candidate<true, false, true>("turned"),
+                                                     candidate<true, true, true>("turned_split"),
+                                                     candidate<true, false, false, true>("packed_tall"),
+                                                     candidate<true, false, true, true>("turned_tall")};
   return {kernels, candidates};
 }
 

@@ -22,8 +22,8 @@ inline int64_t vectors_for(const Target& target, int64_t n, std::string_view key
   return n <= vw ? 1 : best;
 }
 
-inline Tile gemm_tile(const Target& target, int64_t nv) {
-  return {tuned(target, "gemm.VW"), tuned(target, nv == 1 ? "gemm.TM1" : "gemm.TM"), nv};
+inline Tile gemm_tile(const Target& target, int64_t nv, bool tall = false) {
+  return {tuned(target, "gemm.VW"), tuned(target, nv == 1 ? "gemm.TM1" : tall ? "gemm.TALL" : "gemm.TM"), nv};
 }
 
 inline void define_tile(Call& call, const Target& target, const Tile& tile) {
@@ -111,19 +111,27 @@ inline int64_t splits_for(const Target& target, const Product& p) {
 struct Way {
   bool packed = false, split = false;
   bool turned = false;  // a is transposed first, so that a tile walks along its rows
+  bool tall = false;    // two vectors wide and gemm.TALL rows high: reads b less often, whose panels may come from afar
 };
+
+inline int64_t product_vectors(const Target& target, const Product& p, Way way) {
+  const int64_t nv = vectors_for(target, p.n);
+  return way.tall ? std::min<int64_t>(nv, 2) : nv;
+}
 
 inline bool product_accepts(const Target& target, const Product& p, Way way) {
   if (!way.packed && (p.tb || p.n < tuned(target, "gemm.VW"))) return false;
   if (way.turned && !p.ta) return false;
+  if (way.tall && (tuned(target, "gemm.TALL") == 0 || p.n <= tuned(target, "gemm.VW"))) return false;
   return !way.split || splits_for(target, p) > 1;
 }
 
 inline double product_seconds(const Target& target, const Product& p, Way way) {
-  const Tile tile = gemm_tile(target, vectors_for(target, p.n));
+  const Tile tile = gemm_tile(target, product_vectors(target, p, way), way.tall);
   const double m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
   const double s = way.split ? static_cast<double>(splits_for(target, p)) : 1;
   double seconds = tile_seconds(target, tile, m * s, n, k / s, way.packed);
+  if (way.tall) seconds *= 1.2;  // where it is faster a measurement says
   if (way.packed) seconds += pack_seconds(n * k);
   if (way.split) seconds += 4 * (2 * s + 1) * m * n / kNominalBytes + kNominalLaunch;
   return seconds;
@@ -133,12 +141,13 @@ inline double product_seconds(const Target& target, const Product& p, Way way) {
 inline ir::Value expand_product(Expansion& e, ir::Value a, ir::Value b, const ir::Values& extras, const Product& p,
                                 Way way, const Type& y) {
   const Target& target = e.target();
-  const int64_t nv = vectors_for(target, p.n), splits = way.split ? splits_for(target, p) : 1;
+  const int64_t nv = product_vectors(target, p, way), splits = way.split ? splits_for(target, p) : 1;
   const std::string epilogue = e.attrs().text("epilogue", "");
   if (way.packed) b = p.tb ? pack_cols(e, b, 1, 1, nv) : pack_rows(e, b, 1, nv);
   if (way.turned) a = e.launch("transpose", {a}, f32({p.m, p.k}), {{"perm", ir::Ints{1, 0}}});
   const bool ta = p.ta && !way.turned;
   ir::Attrs attrs{{"nv", nv}, {"packed", int64_t{way.packed}}, {"ta", int64_t{ta}}, {"splits", splits}};
+  if (way.tall) attrs.set("tall", int64_t{1});
   ir::Values inputs{a, b};
   if (splits > 1) {
     const ir::Value part = e.launch("gemm", inputs, f32({splits, p.m, p.n}), attrs);

@@ -25,6 +25,7 @@ inline const std::vector<Tunable>& tunables() {
   static const std::vector<Tunable> list = {
       {"gemm.VW", 4, {1, 2, 4, 8, 16}, "lanes of a vector in the GEMM family"},
       {"gemm.TM", 4, {1, 2, 3, 4, 5, 6, 8}, "rows of the register tile"},
+      {"gemm.TALL", 0, {0, 6, 8, 10, 12}, "rows of a tile two vectors wide, tried by `situ tune`; 0: none"},
       {"gemm.NV", 2, {1, 2, 3, 4}, "vectors in a row of the register tile"},
       {"gemm.TM1", 6, {1, 2, 4, 6, 8, 10, 12}, "rows of the tile where one vector holds all columns"},
       {"gemm.WX", 1, {1, 2, 4, 8, 16}, "work-items of a group along the rows of tiles"},

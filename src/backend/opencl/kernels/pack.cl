@@ -11,19 +11,22 @@
 #ifndef NV
 #define NV 2  // vectors in a row of a panel
 #endif
+#ifndef B_T
+#define B_T float  // or half: how pack_rows finds b; panels are float
+#endif
 #define TN (NV * VW)
 
-__kernel GROUP void pack_rows(TENSOR(const float, b), TENSOR(float, p), int n, int k, int panels, int chunk) {
+__kernel GROUP void pack_rows(TENSOR(const B_T, b), TENSOR(float, p), int n, int k, int panels, int chunk) {
   const int panel = get_global_id(1), c0 = panel % panels * TN, first = panel / panels * n + c0;
   const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
-  __global const float* from = START(b) + k0 * b_pitch + first;
+  __global const B_T* from = START(b) + k0 * b_pitch + first;
   __global float* to = START(p) + (panel * k + k0) * TN;
   for (int i = k0; i < k1; ++i) {
     if (c0 + TN <= n) {
 #pragma unroll
-      for (int j = 0; j < NV; ++j) STORE(LOAD(from + j * VW), to + j * VW);
+      for (int j = 0; j < NV; ++j) STORE(LOAD_AS(B_T, from + j * VW), to + j * VW);
     } else {
-      for (int j = 0; j < TN; ++j) to[j] = c0 + j < n ? from[j] : 0.0f;
+      for (int j = 0; j < TN; ++j) to[j] = c0 + j < n ? AT(B_T, from, j) : 0.0f;
     }
     from += b_pitch;
     to += TN;

@@ -42,7 +42,7 @@ Call bind_tiles(const LaunchSpec& launch, const Target& target, std::string_view
   const ir::Ints& t = launch.node.attrs.ints("tiles");
   const int64_t cols = t[kChannels];
   Call call = tile_call(launch, kernel, vector_width(target, cols));
-  define_epilogue(call, launch.node.attrs);
+  define_epilogue(call, launch, 1);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.out[0]);
   for (size_t i = 1; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
@@ -233,9 +233,9 @@ void expand_dw(Expansion& e) {
 
 KernelList winograd() {
   static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights},
-                                       {"winograd_input", bind_input},
-                                       {"winograd_output", bind_output},
-                                       {"winograd_dy", bind_dy},
+                                       {"winograd_input", bind_input, "A"},
+                                       {"winograd_output", bind_output, "- * -> Y"},
+                                       {"winograd_dy", bind_dy, "A"},
                                        {"winograd_dw", bind_dw}};
   static constexpr device::Candidate candidates[] = {
       {"conv2d", "winograd4", accepts<4>, seconds<4>, expand<4>},

@@ -43,6 +43,7 @@ void run(const Options& o) {
   spec.optimizer = model::default_optimizer(model::parse_optimizer(o.optimizer));
   spec.partial = o.partial.of(model);
   const auto device = o.device.open();
+  spec.optimizer.scales_loss = device->activations == DType::f16;
   step::SessionOptions options;
   options.residency = step::parse_residency(o.residency);
   double first_step = 0;

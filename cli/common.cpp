@@ -52,6 +52,10 @@ device::Tuning parse_tuning(std::string_view text, std::string_view backend) {
 
 void DeviceChoice::add_to(CLI::App& verb) {
   verb.add_option("--device", device, "cpu, opencl, opencl:PART-OF-A-NAME or ref")->capture_default_str();
+  verb.add_option("--precision", precision,
+                  "fp32, or fp16: OpenCL stores activations and their gradients as half; sums and parameters stay fp32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "fp16"}));
   verb.add_option("--threads", threads, "CPU threads; 0: one per core. Results do not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
@@ -69,6 +73,7 @@ std::unique_ptr<device::Device> DeviceChoice::open() const {
   options.threads = threads;
   options.tuning = parse_tuning(tuning, device.starts_with("opencl") ? "opencl" : "cpu");
   if (max_submit_ms >= 0) options.tuning.set("submit.max_us", static_cast<int64_t>(max_submit_ms * 1000));
+  options.activations = precision == "fp16" ? DType::f16 : DType::f32;
   options.self_test = !no_self_test;
   auto opened = step::open_device(device, options);
   opened->choices = tune::load_choices(options.cache_folder, *opened);

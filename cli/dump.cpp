@@ -42,6 +42,7 @@ void add_dump(CLI::App& app) {
       if (stage == o->after) text = graph;  // a pass that runs twice: its last result
     };
     const auto device = o->device.open();
+    spec.optimizer.scales_loss = device->activations == DType::f16;
     step::compile({step::program_by_name(spec, prepared ? "evaluate" : o->program)}, *device, options);
     if (stages.empty()) fail("{} needs no `{}` program on this device", o->model, o->program);
     if (text.empty()) fail("there is no stage `{}` for program {}: use one of {}", o->after, o->program, stages);

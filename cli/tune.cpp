@@ -50,6 +50,7 @@ void run(const Options& o) {
   spec.optimizer = model::default_optimizer(model::parse_optimizer(o.optimizer));
   spec.partial = o.partial.of(model);
   const auto device = o.device.open();
+  spec.optimizer.scales_loss = device->activations == DType::f16;
   print_notes(*device);
   tune::Options how;
   how.seconds = o.seconds;

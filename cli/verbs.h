@@ -22,7 +22,7 @@ void add_model(CLI::App& app);
 
 // Options that several verbs share.
 struct DeviceChoice {
-  std::string device = "cpu", tuning;
+  std::string device = "cpu", precision = "fp32", tuning;
   int threads = 0;
   double max_submit_ms = -1;  // below 0: as tuned
   bool no_self_test = false;

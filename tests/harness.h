@@ -17,4 +17,16 @@ std::string scratch_folder();  // of this process, removed at exit: what lasts l
 // The work raises an error of this kind whose sentence has this part.
 void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind = ErrorKind::user);
 
+// While it lives, the device stores activations as half.
+class StoringHalves {
+ public:
+  explicit StoringHalves(device::Device& device) : device_(device) { device.activations = DType::f16; }
+  ~StoringHalves() { device_.activations = DType::f32; }
+  StoringHalves(const StoringHalves&) = delete;
+  StoringHalves& operator=(const StoringHalves&) = delete;
+
+ private:
+  device::Device& device_;
+};
+
 }  // namespace situ::test

@@ -31,6 +31,11 @@ std::vector<Case> cases() {
   return list;
 }
 
+bool holds_halves(const ops::OpView& view) {
+  const auto half = [](const Type& type) { return type.dtype == DType::f16; };
+  return std::ranges::any_of(view.ins, half) || std::ranges::any_of(view.outs, half);
+}
+
 class Kernels : public testing::TestWithParam<Case> {};
 
 TEST_P(Kernels, AgreeWithTheOracle) {
@@ -59,6 +64,31 @@ TEST_P(Kernels, AgreeWithTheOracleByCandidatesThatAreNotTheFirstChoice) {
       device->choices = {{device::node_key(view), std::string(candidates[i]->name)}};
       std::string where;
       EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, 1, &where), 1) << where;
+      device->choices.clear();
+    }
+  }
+}
+
+// Operands that a kernel may find stored as half are: the oracle sees them rounded, and a result may be half a spacing
+// of halves off besides.
+TEST_P(Kernels, AgreeWithTheOracleOnHalves) {
+  const Case& c = GetParam();
+  if (c.device != "opencl") GTEST_SKIP() << "only OpenCL stores halves";
+  device::Device* device = device_under_test(c.device);
+  if (!device) GTEST_SKIP() << c.device << " is left out by SITU_TEST_DEVICES";
+  const StoringHalves storing(*device);
+  for (const ops::Example& example : ops::examples(*c.op)) {
+    const ir::Graph graph = step::single_op_graph(*c.op, example, c.layout, step::copies_of(*c.op, example, *device));
+    const ir::Node& node = step::op_node(graph, *c.op);
+    const auto candidates = plan::candidates_for(*device, ops::view_of(graph, node));
+    for (size_t i = 0; i < std::max<size_t>(1, candidates.size()); ++i) {
+      const std::string name(i < candidates.size() ? candidates[i]->name : "its own kernel");
+      if (i > 0) device->choices = {{device::node_key(ops::view_of(graph, node)), name}};
+      if (holds_halves(plan::stored_view(graph, node, plan::lower(graph, *device).types))) {
+        SCOPED_TRACE(fmt::format("{} {} by `{}`", c.op->name, example.text, name));
+        std::string where;
+        EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, 1, &where), 1) << where;
+      }
       device->choices.clear();
     }
   }

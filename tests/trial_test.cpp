@@ -178,6 +178,34 @@ TEST_F(Trials, AWrongCandidateIsLeftOutAndAnotherTaken) {
   EXPECT_TRUE(other->left_out.empty());
 }
 
+// The real kernel, but where its result is stored as half.
+opencl::Call bind_spoilt_on_f16(const device::LaunchSpec& launch, const device::Target& target) {
+  if (launch.out[0].type.dtype == DType::f16) return bind_halves(launch, target);
+  for (const opencl::KernelList& family : opencl::all_kernel_families())
+    for (const opencl::Kernel& kernel : family.kernels)
+      if (kernel.name == "depthwise") return kernel.bind(launch, target);
+  return {};
+}
+constexpr opencl::Kernel kSpoiltOnF16{"depthwise", bind_spoilt_on_f16, "A - * -> Y"};
+constexpr char kF16Halves[] =
+    "__kernel void halves(__global half* y, ulong y0, int pitch) { vstore_half(0.5f, y0 + get_global_id(0), y); }";
+
+TEST_F(Trials, AKernelThatIsWrongOnHalvesAloneIsLeftOutForThem) {
+  ir::Graph graph;
+  graph.name = "p";
+  const ir::Value x = graph.input("i0", f32({2, 6, 6, 4})), w = graph.input("i1", f32({3, 3, 1, 4}));
+  const ir::Value y = ops::emit(graph, "conv2d", {x, w}, {{"pad", ir::Ints{1, 1, 1, 1}}, {"groups", int64_t{4}}});
+  graph.output("y", ops::emit(graph, "copy", {y}));
+  const auto device = open(spoilt(kSpoiltOnF16, kF16Halves));
+  device->activations = DType::f16;
+  EXPECT_GT(worst_difference(*device, graph), 0.1) << "the spoilt kernel is what would be taken";
+  const Session session(*device, {graph});
+  ASSERT_EQ(device->left_out.size(), 1u);
+  EXPECT_EQ(device->left_out.begin()->first, "conv2d/depthwise+f16");
+  EXPECT_LT(worst_difference(*device, graph), 1e-5);
+  for (const Type& type : plan::lower(graph, *device).types) EXPECT_EQ(type.dtype, DType::f32);
+}
+
 TEST_F(Trials, ACandidateThatTheDriverRefusesIsLeftOut) {
   const auto device = open(spoilt(kDepthwise, "__kernel void halves(__global float* y) { y[0] = no_such_thing; }"));
   const Session session(*device, {depthwise_graph()});

@@ -4,8 +4,8 @@
 
 namespace situ {
 
-std::string_view name_of(DType dtype) { return dtype == DType::f32 ? "f32" : "i32"; }
-int64_t bytes_of(DType) { return 4; }
+std::string_view name_of(DType dtype) { return dtype == DType::f32 ? "f32" : dtype == DType::i32 ? "i32" : "f16"; }
+int64_t bytes_of(DType dtype) { return dtype == DType::f16 ? 2 : 4; }
 
 Shape::Shape(const std::vector<int64_t>& dims) : rank_(static_cast<int>(dims.size())) {
   if (dims.size() > kMaxRank) fail("a tensor has at most {} axes, not {}", kMaxRank, dims.size());

@@ -12,7 +12,7 @@
 
 namespace situ {
 
-enum class DType : uint8_t { f32, i32 };
+enum class DType : uint8_t { f32, i32, f16 };  // f16: how a device may store what is computed as f32
 
 std::string_view name_of(DType dtype);
 int64_t bytes_of(DType dtype);
@@ -50,6 +50,7 @@ inline Type f32(std::initializer_list<int64_t> dims) { return {DType::f32, Shape
 inline Type f32(const Shape& shape) { return {DType::f32, shape}; }
 inline Type i32(std::initializer_list<int64_t> dims) { return {DType::i32, Shape(dims)}; }
 inline Type i32(const Shape& shape) { return {DType::i32, shape}; }
+inline Type f16(const Shape& shape) { return {DType::f16, shape}; }
 
 std::string to_string(const Shape& shape);  // [64,28,28,1]
 std::string to_string(const Type& type);    // f32[64,28,28,1]

@@ -75,6 +75,9 @@ class Device {
   virtual void wait(Ticket ticket) = 0;  // back-pressure between steps; no OpenCL wait call
   virtual void finish() = 0;
 
+  // May this operand (or result) of a kernel lie in memory as half? Arithmetic is f32 either way.
+  virtual bool takes_half(std::string_view, bool /*result*/, size_t) const { return false; }
+
   // What has to be compiled for a launch before it can run; equal texts are compiled once.
   virtual std::string program_of(const LaunchSpec& launch) const { return launch.node.op; }
 
@@ -82,9 +85,10 @@ class Device {
   virtual void start_profile() = 0;
   virtual Timeline stop_profile() = 0;
 
-  Choices choices;            // measured (tune/): candidates that go before those with the smallest estimate
-  LeftOut left_out;           // found wrong or fatal by a self-test (step/trial.h): never chosen
-  std::string trials_folder;  // where self-tests are remembered; empty: none are made
+  DType activations = DType::f32;  // f16: activations and their gradients are stored as half (plan/storage.cpp)
+  Choices choices;                 // measured (tune/): candidates that go before those with the smallest estimate
+  LeftOut left_out;                // found wrong or fatal by a self-test (step/trial.h): never chosen
+  std::string trials_folder;       // where self-tests are remembered; empty: none are made
 };
 
 struct DeviceOptions {
@@ -92,7 +96,8 @@ struct DeviceOptions {
   std::string cache_folder;  // compiled programs; empty: none
   int threads = 0;           // CPU: 0 = one per core
   Tuning tuning;             // overrides what devices/*.json says
-  bool self_test = true;     // try each kernel a program uses once per driver; needs the cache folder
+  DType activations = DType::f32;  // f16: stored as half where kernels allow
+  bool self_test = true;           // try each kernel a program uses once per driver; needs the cache folder
 };
 
 }  // namespace situ::device

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/types.h"
+
 namespace situ::device {
 
 // Numbers that select a kernel's shape ("gemm.TM" -> 6). Data, never code: devices/*.json, later the tuner's database.
@@ -30,13 +32,15 @@ struct Target {
   int64_t alignment = 128;              // of every tensor's offset, bytes
   int64_t max_slab = int64_t{1} << 40;  // the largest single allocation, bytes
   int64_t memory = int64_t{1} << 40;    // bytes there are
-  int64_t element_bytes = 4;            // 8 on ref, which stores every element as double
+  int64_t element_bytes = 4;            // of f32 and i32; 8 on ref, which stores every element as double
   bool pitched = true;                  // kernels take a pitch of the last axis, so slices and concats need no copy
   int compute_units = 1;
   double peak_flops = 100e9;  // rough, for choosing between candidates
   double bandwidth = 20e9;
   double launch_seconds = 2e-6;
   Tuning tuning;
+
+  int64_t bytes(DType dtype) const { return element_bytes * bytes_of(dtype) / 4; }  // of an element in memory
 };
 
 // A run of zeros at the start of every slab: out-of-bounds taps of a convolution read it instead of branching.

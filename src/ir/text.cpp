@@ -119,8 +119,9 @@ Attrs attributes(Cursor& c) {
 
 Type type(Cursor& c) {
   const std::string name = c.word();
-  if (name != "f32" && name != "i32") fail("unknown element type `{}`: use f32 or i32", name);
-  return {name == "f32" ? DType::f32 : DType::i32, Shape(integer_list(c))};
+  for (DType dtype : {DType::f32, DType::i32, DType::f16})
+    if (name == name_of(dtype)) return {dtype, Shape(integer_list(c))};
+  fail("unknown element type `{}`: use f32, i32 or f16", name);
 }
 
 class Parser {

@@ -51,19 +51,58 @@ ir::Attrs attrs_for(const Optimizer& o, const Type& parameter) {
   ir::Attrs attrs = rule_attrs(o);
   const bool decays = o.decay_biases_and_norms || parameter.shape.rank() != 1;
   attrs.set("decay", decays ? o.decay : 0.0);
-  if (o.clip_norm > 0) attrs.set("clipped", int64_t{1});
+  if (o.clip_norm > 0 || o.scales_loss) attrs.set("clipped", int64_t{1});
+  if (o.scales_loss) attrs.set("guarded", int64_t{1});
   if (o.clip_value > 0) attrs.set("clip_value", o.clip_value);
   return attrs;
 }
 
-// What all gradients are multiplied by, as PyTorch's clip_grad_norm_ has it. In this order a NaN stays one.
-Value clip_factor(ir::Graph& graph, double most, const std::vector<Update>& updates) {
+Value square_sum(ir::Graph& graph, const std::vector<Update>& updates) {
   ir::Values gradients;
   for (const Update& u : updates) gradients.push_back(u.gradient);
+  return ops::emit(graph, "square_sum", gradients);
+}
+
+// What all gradients are multiplied by, as PyTorch's clip_grad_norm_ has it. In this order a NaN stays one.
+Value clip_factor(ir::Graph& graph, double most, Value norm) {
   auto constant = [&](double value) { return graph.constant(value, f32({})); };
-  const Value norm = ops::emit(graph, "sqrt", {ops::emit(graph, "square_sum", gradients)});
   const Value ratio = ops::emit(graph, "div", {constant(most), ops::emit(graph, "add", {norm, constant(1e-6)})});
   return ops::emit(graph, "min", {constant(1), ratio});
+}
+
+// --- loss scaling ---------------------------------------------------------------------------------------------------
+constexpr const char *kLossScale = "loss_scale", *kGoodSteps = "loss_scale.good";
+constexpr double kFirstScale = 4096;  // powers of two: scaling rounds nothing
+constexpr double kGoodRun = 500;      // steps without an overflow, after which it doubles
+constexpr double kLargest = 0x1p127;  // a sum of squares beyond it counts as an overflow
+
+Value read_scale(ir::Graph& graph, const char* name) {
+  const double first = name == kLossScale ? kFirstScale : 0;
+  graph.declare({name, f32({}), {{"role", "counter"}, {"init", "constant"}, {"value", first}}});
+  return graph.read(name);
+}
+
+// Decides on the device whether the step counts, and what the next one's scale is.
+struct Scaled {
+  Value ok;      // 1, or 0 where a gradient is no finite number
+  Value factor;  // of all gradients: what undoes the scale, times what clips them; 0 skips the step
+};
+Scaled unscale(ir::Graph& graph, const Optimizer& o, const std::vector<Update>& updates) {
+  auto constant = [&](double value) { return graph.constant(value, f32({})); };
+  auto emit = [&](const char* op, const ir::Values& inputs) { return ops::emit(graph, op, inputs); };
+  const Value scale = read_scale(graph, kLossScale), good = read_scale(graph, kGoodSteps);
+  const Value squares = square_sum(graph, updates);
+  const Value ok = emit("greater", {constant(kLargest), squares});  // a NaN is not below it
+  Value factor = emit("reciprocal", {scale});
+  if (o.clip_norm > 0)
+    factor = emit("mul", {factor, clip_factor(graph, o.clip_norm, emit("mul", {emit("sqrt", {squares}), factor}))});
+  const Value run = emit("add", {good, constant(1)});
+  const Value grows = emit("greater", {run, constant(kGoodRun - 0.5)});
+  const Value larger = emit("select", {grows, emit("mul", {scale, constant(2)}), scale});
+  const Value smaller = emit("max", {emit("mul", {scale, constant(0.5)}), constant(1)});
+  graph.write(kLossScale, emit("select", {ok, larger, smaller}));
+  graph.write(kGoodSteps, emit("mul", {ok, emit("select", {grows, constant(0), run})}));
+  return {ok, emit("select", {ok, factor, constant(0)})};
 }
 
 void append_average(ir::Graph& graph, double decay, const std::string& parameter, Value fresh) {
@@ -127,12 +166,25 @@ std::vector<std::string> slot_names(const Optimizer& o) {
   return names;
 }
 
+Value scaled_loss(ir::Graph& graph, const Optimizer& optimizer, Value loss) {
+  if (!optimizer.scales_loss) return loss;
+  return ops::emit(graph, "mul", {loss, read_scale(graph, kLossScale)});
+}
+
 void append_updates(ir::Graph& graph, const Optimizer& optimizer, const std::vector<Update>& updates) {
   graph.declare({"optimizer.step", Type{DType::f32, {}}, {{"role", "counter"}, {"init", "zeros"}}});
   ir::Values scalars{graph.control("lr")};
   const Value step = graph.read("optimizer.step");
   if (counts_steps(optimizer.kind)) scalars.push_back(step);
-  if (optimizer.clip_norm > 0) scalars.push_back(clip_factor(graph, optimizer.clip_norm, updates));
+  Value counted = ir::kNoValue;  // 1 for a step that is applied
+  if (optimizer.scales_loss) {
+    const Scaled scaled = unscale(graph, optimizer, updates);
+    counted = scaled.ok;
+    scalars.push_back(scaled.factor);
+  } else if (optimizer.clip_norm > 0) {
+    const Value norm = ops::emit(graph, "sqrt", {square_sum(graph, updates)});
+    scalars.push_back(clip_factor(graph, optimizer.clip_norm, norm));
+  }
   const std::vector<std::string> slots = slot_names(optimizer);
   ir::Values fresh_parameters;
   for (const auto& [parameter, gradient] : updates) {
@@ -148,8 +200,9 @@ void append_updates(ir::Graph& graph, const Optimizer& optimizer, const std::vec
   if (optimizer.ema > 0)
     for (size_t i = 0; i < updates.size(); ++i)
       append_average(graph, optimizer.ema, updates[i].parameter, fresh_parameters[i]);
-  if (counts_steps(optimizer.kind))
-    graph.write("optimizer.step", ops::emit(graph, "add", {step, graph.constant(1, f32({}))}));
+  if (!counts_steps(optimizer.kind)) return;
+  if (counted == ir::kNoValue) counted = graph.constant(1, f32({}));
+  graph.write("optimizer.step", ops::emit(graph, "add", {step, counted}));
 }
 
 }  // namespace situ::model

@@ -24,6 +24,7 @@ struct Optimizer {
   double clip_norm = 0, clip_value = 0;  // 0: off
   bool decay_biases_and_norms = true;    // false: parameters of rank 1 do not decay
   double ema = 0;                        // 0: off
+  bool scales_loss = false;              // gradients are stored as half on their way: see scaled_loss
 };
 
 // The settings PyTorch starts with (Lion: its paper), but for the decay, which is 0, and the momentum of sgd.
@@ -42,6 +43,11 @@ struct Update {
   std::string parameter;
   ir::Value gradient;
 };
+// The loss whose gradients are taken. With scales_loss it is multiplied by the state `loss_scale`, so that small
+// gradients do not vanish in half, and the updates divide by it. Where a gradient is no finite number, the step is
+// skipped and the scale halved; after many good steps it doubles. All of it happens on the device.
+ir::Value scaled_loss(ir::Graph& graph, const Optimizer& optimizer, ir::Value loss);
+
 void append_updates(ir::Graph& graph, const Optimizer& optimizer, const std::vector<Update>& updates);
 
 }  // namespace situ::model

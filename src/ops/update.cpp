@@ -33,6 +33,11 @@ void each_element(const RefCall& c, const UpdateLayout& layout, Visit visit) {
 }
 
 void apply(UpdateRule rule, const UpdateSettings& settings, const double* operands, double step, double* y) {
+  if (settings.guarded && operands[1] == 0) {
+    y[0] = operands[2];
+    std::copy_n(operands + 4, kMostSlots, y + 1);
+    return;
+  }
   UpdateElement x{operands[2], clipped(settings, operands[3] * operands[1]), {}};
   std::copy_n(operands + 4, kMostSlots, x.slot);
   rule(settings, {operands[0], step, operands[1]}, x);
@@ -68,7 +73,8 @@ UpdateSettings::UpdateSettings(const Attrs& attrs)
       clip_value(attrs.number("clip_value", 0)),
       nesterov(attrs.flag("nesterov")),
       decoupled(attrs.flag("decoupled")),
-      centered(attrs.flag("centered")) {}
+      centered(attrs.flag("centered")),
+      guarded(attrs.flag("guarded")) {}
 
 Types update_types(const OpView& v) {
   const UpdateLayout layout = update_layout(v.op, v.attrs);
@@ -77,6 +83,7 @@ Types update_types(const OpView& v) {
   if (v.arity() == layout.scalars() || (v.arity() - layout.scalars()) % layout.each())
     fail("after {} scalars come {} operands for each parameter: w, g and {} slots", layout.scalars(), layout.each(),
          layout.slots);
+  need(!v.attrs.flag("guarded") || layout.clipped, "guarded needs the factor that says so: clipped=1");
   need(v.attrs.number("clip_value", 0) >= 0, "clip_value must not be negative");
   Types outs;
   for (int i = layout.scalars(); i < v.arity(); i += layout.each()) {

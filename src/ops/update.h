@@ -1,6 +1,7 @@
 // update.h -- what all optimizers' ops share: their operands, settings and clipping; groups of parameters.
 //
 //   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
+//   guarded=1: a factor of 0 skips the step, whatever the gradients hold; all stays as it is
 //   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
 // Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.
 // ema is one of them without scalars: what it averages stands in the gradient's place.
@@ -25,7 +26,7 @@ UpdateLayout update_layout(std::string_view op, const Attrs& attrs);
 struct UpdateSettings {
   explicit UpdateSettings(const Attrs& attrs);
   double momentum, decay, beta1, beta2, alpha, eps, lr_decay, clip_value;
-  bool nesterov, decoupled, centered;
+  bool nesterov, decoupled, centered, guarded;
 };
 
 inline constexpr int kMostSlots = 3;

@@ -72,11 +72,13 @@ class Checker {
     int slab;
     int64_t begin, end;
   };
+  int64_t element(Value v) const { return target_.bytes(graph_.type(v).dtype); }
   // Of the root: base of the whole storage, from any of its parts.
   Range root_range(Value v) const {
     const Placement& p = plan_.of[at(v)];
-    const int64_t begin = p.offset - parts_[at(v)].offset * target_.element_bytes;
-    return {p.slab, begin, begin + graph_.type(parts_[at(v)].root).count() * target_.element_bytes};
+    const int64_t begin = p.offset - parts_[at(v)].offset * element(v);
+    const Value root = parts_[at(v)].root;
+    return {p.slab, begin, begin + graph_.type(root).count() * element(root)};
   }
 
   // Reads of one state share one label, whichever node reads.
@@ -109,8 +111,8 @@ class Checker {
     const Placement &pa = plan_.of[at(a)], &pb = plan_.of[at(b)];
     if (pa.slab != pb.slab) return false;
     const Shape &sa = graph_.type(a).shape, &sb = graph_.type(b).shape;
-    const int64_t ea = pa.offset + ((sa.rows() - 1) * pa.pitch + sa.cols()) * target_.element_bytes;
-    const int64_t eb = pb.offset + ((sb.rows() - 1) * pb.pitch + sb.cols()) * target_.element_bytes;
+    const int64_t ea = pa.offset + ((sa.rows() - 1) * pa.pitch + sa.cols()) * element(a);
+    const int64_t eb = pb.offset + ((sb.rows() - 1) * pb.pitch + sb.cols()) * element(b);
     if (ea <= pb.offset || eb <= pa.offset) return false;
     if (pa.pitch != pb.pitch || parts_[at(a)].root != parts_[at(b)].root) return true;
     const int64_t ca = parts_[at(a)].offset % pa.pitch, cb = parts_[at(b)].offset % pb.pitch;  // columns of one root
@@ -131,7 +133,8 @@ class Checker {
 
   void check_alias(const Node& node, const std::vector<ops::Alias>& aliases, size_t o, size_t i) const {
     const Placement &out = plan_.of[at(node.outputs[o])], &in = plan_.of[at(node.inputs[i])];
-    const bool same = out.offset == in.offset && out.pitch == in.pitch;
+    const bool same = out.offset == in.offset && out.pitch == in.pitch &&
+                      graph_.type(node.outputs[o]).dtype == graph_.type(node.inputs[i]).dtype;
     bool declared = false;  // directly, or as another operand that is the same value
     for (auto [a, b] : aliases)
       declared = declared || (a == static_cast<int>(o) && node.inputs[static_cast<size_t>(b)] == node.inputs[i]);

@@ -128,7 +128,52 @@ void lower_split(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& n
     rebuild.map(node.outputs[i], reshape(rebuild.to, parts[i], graph.type(node.outputs[i]).shape));
 }
 
+// --- storage --------------------------------------------------------------------------------------------------------
+bool has_halves(const ops::OpView& view) {
+  const auto half = [](const Type& type) { return type.dtype == DType::f16; };
+  return std::ranges::any_of(view.ins, half) || std::ranges::any_of(view.outs, half);
+}
+
+std::vector<Type> types_of(const ir::Graph& graph) {
+  std::vector<Type> types;
+  for (const ir::ValueInfo& value : graph.values) types.push_back(value.type);
+  return types;
+}
+
+struct Origins {
+  std::vector<size_t> of;                    // for each launch node, the node of the graph it comes from
+  std::vector<const Candidate*> candidates;  // for each node of the graph
+};
+
+// What the self-test left out in its form with halves keeps f32: so the choice is made again until all may stay.
+Lowered with_halves(const ir::Graph& graph, const ir::Rebuild& rebuild, const Origins& origins,
+                    const device::Device& device) {
+  std::vector<bool> keep(rebuild.to.nodes.size());
+  for (;;) {
+    Lowered result{store_halves(rebuild.to, device, keep), types_of(graph)};
+    for (size_t v = 0; v < result.types.size(); ++v)
+      result.types[v] = result.graph.type(rebuild(static_cast<Value>(v)));
+    bool changed = false;
+    for (size_t n = 0; n < graph.nodes.size() && !device.left_out.empty(); ++n) {
+      if (!is_launch(graph.nodes[n])) continue;
+      const ops::OpView view = stored_view(graph, graph.nodes[n], result.types);
+      if (!has_halves(view) || !device.left_out.contains(unit_of(device, view, origins.candidates[n]))) continue;
+      changed = true;
+      for (size_t l = 0; l < keep.size(); ++l)
+        if (origins.of[l] == n) keep[l] = true;
+    }
+    if (!changed) return result;
+  }
+}
+
 }  // namespace
+
+ops::OpView stored_view(const ir::Graph& graph, const ir::Node& node, const std::vector<Type>& types) {
+  ops::OpView view = ops::view_of(graph, node);
+  for (size_t i = 0; i < view.ins.size(); ++i) view.ins[i] = types[static_cast<size_t>(node.inputs[i])];
+  for (size_t i = 0; i < view.outs.size(); ++i) view.outs[i] = types[static_cast<size_t>(node.outputs[i])];
+  return view;
+}
 
 device::LaunchSpec dense_launch(const ops::OpView& view) {
   device::LaunchSpec spec;
@@ -141,7 +186,7 @@ device::LaunchSpec dense_launch(const ops::OpView& view) {
 }
 
 std::string unit_of(const device::Device& device, const ops::OpView& view, const Candidate* candidate) {
-  if (candidate) return fmt::format("{}/{}", view.op, candidate->name);
+  if (candidate) return fmt::format("{}/{}{}", view.op, candidate->name, has_halves(view) ? "+f16" : "");
   return fmt::format("{}#{:016x}", view.op, hash_of(device.program_of(dense_launch(view))));
 }
 
@@ -166,24 +211,29 @@ std::vector<const Candidate*> candidates_for(const device::Device& device, const
   return result;
 }
 
-ir::Graph lower(const ir::Graph& graph, const device::Device& device) {
+Lowered lower(const ir::Graph& graph, const device::Device& device) {
   ir::Rebuild rebuild(graph);
+  Origins origins;
   for (const ir::Node& node : graph.nodes) {
+    const Candidate* candidate = nullptr;
     if (node.op == "concat") {
       lower_concat(rebuild, graph, node);
     } else if (node.op == "split") {
       lower_split(rebuild, graph, node);
     } else if (!is_launch(node)) {
       rebuild.copy(node);
-    } else if (const Candidate* candidate = choose(device, ops::view_of(graph, node))) {
+    } else if (candidate = choose(device, ops::view_of(graph, node)); candidate) {
       expand(rebuild, graph, node, *candidate, device.target());
     } else if (own_kernel_usable(device, ops::view_of(graph, node))) {
       lower_as_is(rebuild, graph, node);
     } else {
       fail_without_kernel(device, ops::view_of(graph, node));
     }
+    origins.candidates.push_back(candidate);
+    origins.of.resize(rebuild.to.nodes.size(), origins.candidates.size() - 1);
   }
-  return std::move(rebuild.to);
+  if (device.activations != DType::f16) return {std::move(rebuild.to), types_of(graph)};
+  return with_halves(graph, rebuild, origins, device);
 }
 
 }  // namespace situ::plan

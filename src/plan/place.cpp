@@ -38,12 +38,13 @@ Values storage_roots(const ir::Graph& graph, const std::vector<Part>& parts) {
   return storage;
 }
 
-std::map<Value, Item> lifetimes(const ir::Graph& graph, const Values& storage, int64_t element_bytes) {
+std::map<Value, Item> lifetimes(const ir::Graph& graph, const Values& storage, const device::Target& target) {
   std::map<Value, Item> items;
   auto touch = [&](Value v, int n) {
     auto [it, fresh] = items.try_emplace(storage[at(v)]);
     Item& item = it->second;
-    if (fresh) item = {storage[at(v)], graph.type(storage[at(v)]).count() * element_bytes, n, n, 0, 0};
+    const Type& type = graph.type(storage[at(v)]);
+    if (fresh) item = {storage[at(v)], type.count() * target.bytes(type.dtype), n, n, 0, 0};
     item.last = std::max(item.last, n);
     item.first = std::min(item.first, n);
   };
@@ -92,7 +93,7 @@ int64_t Plan::arena_bytes() const { return std::accumulate(arena_slabs.begin(), 
 Plan place(const ir::Graph& graph, const device::Target& target, Residents& residents) {
   const std::vector<Part> parts = parts_of(graph);
   const Values storage = storage_roots(graph, parts);
-  auto items = lifetimes(graph, storage, target.element_bytes);
+  auto items = lifetimes(graph, storage, target);
 
   Plan plan;
   std::map<Value, Placement> base;  // of each storage root
@@ -111,7 +112,8 @@ Plan place(const ir::Graph& graph, const device::Target& target, Residents& resi
   }
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const Placement& at_root = base.at(storage[v]);
-    plan.of.push_back({at_root.slab, at_root.offset + parts[v].offset * target.element_bytes, parts[v].pitch});
+    const int64_t element = target.bytes(graph.values[v].type.dtype);
+    plan.of.push_back({at_root.slab, at_root.offset + parts[v].offset * element, parts[v].pitch});
   }
   return plan;
 }

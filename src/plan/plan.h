@@ -1,6 +1,6 @@
 // plan.h -- from an optimised graph to placed launches: the stages between the passes and the device, in order.
 //
-//   lower      each op becomes launch nodes, by the device's fastest candidate
+//   lower      each op becomes launch nodes, by the device's fastest candidate; what is stored as half is decided
 //   views      reshape, split and concat become names for parts of other tensors; copies appear where they cannot
 //   settle     every state write is produced in the state's own memory, or copied there
 //   order      launches in an order that reads every state before its memory is overwritten
@@ -18,14 +18,24 @@
 namespace situ::plan {
 
 // lower.cpp
-ir::Graph lower(const ir::Graph& graph, const device::Device& device);
+struct Lowered {
+  ir::Graph graph;
+  std::vector<Type> types;  // how each value of the graph given is stored
+};
+Lowered lower(const ir::Graph& graph, const device::Device& device);
 // The candidates a node may take, the one that lower would take first.
 std::vector<const device::Candidate*> candidates_for(const device::Device& device, const ops::OpView& view);
 // What is left out as a whole: a candidate of an op ("conv2d/packed"), or, for an op with a kernel of its own (null),
-// that kernel as it is compiled for this node ("fused#4cd43e70f7798826").
+// that kernel as it is compiled for this node ("fused#4cd43e70f7798826"). With operands stored as half a candidate is
+// another one ("conv2d/packed+f16").
 std::string unit_of(const device::Device& device, const ops::OpView& view, const device::Candidate* candidate);
+// The node as `Lowered::types` says its operands are stored.
+ops::OpView stored_view(const ir::Graph& graph, const ir::Node& node, const std::vector<Type>& types);
 // One launch with all its operands dense: enough to ask a device what it would compile.
 device::LaunchSpec dense_launch(const ops::OpView& view);
+
+// storage.cpp -- the launches with activations stored as half; `keep`: nodes whose operands all stay f32.
+ir::Graph store_halves(ir::Graph graph, const device::Device& device, const std::vector<bool>& keep);
 
 // views.cpp -- a value is `root`'s storage from element `offset` on, rows `pitch` elements apart.
 struct Part {

@@ -44,7 +44,7 @@ class Compiler {
   }
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
-    ir::Graph graph = stage("lower", plan::lower(rewrite(written), device_));
+    ir::Graph graph = stage("lower", plan::lower(rewrite(written), device_).graph);
     if (!options_.hoist) return graph;
     plan::Hoisted hoisted = plan::hoist(graph);
     append(prepare, hoisted.prepare);

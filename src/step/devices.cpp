@@ -12,9 +12,12 @@ std::unique_ptr<device::Device> open_device(std::string_view spec, device::Devic
   const size_t colon = spec.find(':');
   const std::string_view kind = spec.substr(0, colon);
   if (colon != std::string_view::npos) options.name = spec.substr(colon + 1);
+  if (options.activations != DType::f32 && (kind == "cpu" || kind == "ref"))
+    fail("the device {} stores activations as fp32 only: use --device opencl, or --precision fp32", kind);
   if (kind == "cpu") return cpu::make_device(options);
   if (kind == "opencl") {
     auto device = opencl::make_device(options);
+    device->activations = options.activations;
     device->trials_folder = options.cache_folder;
     load_left_out(*device);  // what is known to be wrong stays out, tried or not
     if (!options.self_test) device->trials_folder.clear();

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "plan/plan.h"
-#include "step/self_test.h"
 
 namespace situ::step {
 namespace {
@@ -44,12 +43,8 @@ bool legal(const Probe& probe) {
 bool taken(device::Device& device, const Probe& probe) {
   if (probe.candidate.empty()) return true;
   const ir::Graph graph = graph_of(probe);
-  for (const ir::Node& node : graph.nodes)
-    if (node.op == probe.op->name) {
-      const auto list = plan::candidates_for(device, ops::view_of(graph, node));
-      return std::any_of(list.begin(), list.end(), [&](const auto* c) { return c->name == probe.candidate; });
-    }
-  return false;
+  const auto list = plan::candidates_for(device, ops::view_of(graph, op_node(graph, *probe.op)));
+  return std::any_of(list.begin(), list.end(), [&](const auto* c) { return c->name == probe.candidate; });
 }
 
 // A change of extents: those equal to `from`, along one axis or (-1) along all of them and in attributes that hold
@@ -92,7 +87,7 @@ std::vector<Move> moves_of(const Probe& probe) {
 std::optional<Probe> smallest_example(device::Device& device, const Probe& probe) {
   std::optional<Probe> best;
   for (const ops::Example& example : ops::examples(*probe.op)) {
-    const Probe other{probe.op, probe.candidate, example};
+    const Probe other{probe.op, probe.candidate, example, copies_of(*probe.op, example, device)};
     if (best && oracle_work(other) >= oracle_work(*best)) continue;
     if (taken(device, other)) best = other;
   }
@@ -102,10 +97,15 @@ std::optional<Probe> smallest_example(device::Device& device, const Probe& probe
 }  // namespace
 
 Probe probe_of(const ops::OpView& view, const device::Candidate* candidate) {
-  Probe probe{&ops::get(view.op), candidate ? std::string(candidate->name) : "", {}};
+  Probe probe{&ops::get(view.op), candidate ? std::string(candidate->name) : "", {}, {}};
   const auto examples = ops::examples(*probe.op);
-  for (size_t i = 0; i < view.ins.size(); ++i)
-    probe.example.inputs.push_back(values_like(examples, i, view.ins.size(), view.ins[i]));
+  for (size_t i = 0; i < view.ins.size(); ++i) {
+    Type type = view.ins[i];
+    probe.copied.in.push_back(type.dtype == DType::f16);
+    if (type.dtype == DType::f16) type.dtype = DType::f32;
+    probe.example.inputs.push_back(values_like(examples, i, view.ins.size(), type));
+  }
+  for (const Type& type : view.outs) probe.copied.out.push_back(type.dtype == DType::f16);
   probe.example.attrs = view.attrs;
   return probe;
 }
@@ -128,19 +128,19 @@ std::optional<Probe> made_small(device::Device& device, const Probe& probe) {
   return smallest_example(device, best);
 }
 
-ir::Graph graph_of(const Probe& probe) { return single_op_graph(*probe.op, probe.example, Layout::dense); }
+ir::Graph graph_of(const Probe& probe) {
+  return single_op_graph(*probe.op, probe.example, Layout::dense, probe.copied);
+}
 
 std::string key_of(const Probe& probe) {
   const ir::Graph graph = graph_of(probe);
-  for (const ir::Node& node : graph.nodes)
-    if (node.op == probe.op->name) return device::node_key(ops::view_of(graph, node));
-  return "";
+  return device::node_key(ops::view_of(graph, op_node(graph, *probe.op)));
 }
 
 std::string programs_of(device::Device& device, const Probe& probe) {
   const Probe* const one[] = {&probe};
   const Forced forced(device, one);
-  const ir::Graph lowered = plan::lower(graph_of(probe), device);
+  const ir::Graph lowered = plan::lower(graph_of(probe), device).graph;
   std::set<std::string> programs;
   for (const ir::Node& node : lowered.nodes)
     if (plan::is_launch(node)) programs.insert(device.program_of(plan::dense_launch(ops::view_of(lowered, node))));

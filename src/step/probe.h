@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "ops/examples.h"
+#include "step/self_test.h"
 
 namespace situ::step {
 
@@ -16,9 +17,10 @@ struct Probe {
   const ops::OpDef* op = nullptr;
   std::string candidate;  // empty: the op's own kernel
   ops::Example example;
+  Copied copied;  // operands and results that are stored as half
 };
 
-// The node with values its op takes at these places.
+// The node, as its operands are stored, with values its op takes at these places.
 Probe probe_of(const ops::OpView& view, const device::Candidate* candidate);
 // The same with smaller extents, or on an example of the op; nothing if the oracle would take too long on all of them.
 std::optional<Probe> made_small(device::Device& device, const Probe& probe);

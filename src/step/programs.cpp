@@ -50,7 +50,7 @@ struct Forward {
   void write_metrics() { graph.write(metrics_state, metrics_value); }
 
   // Of every trained parameter; one that is read in several places (a tied table) gets the sum.
-  std::vector<model::Update> gradients() {
+  std::vector<model::Update> gradients(const model::Optimizer& optimizer) {
     ir::Values reads;
     std::vector<std::string> names;
     for (const ir::Node& node : graph.nodes)
@@ -58,7 +58,7 @@ struct Forward {
         reads.push_back(node.outputs[0]);
         names.push_back(node.attrs.text("state"));
       }
-    const ir::Values d = grad::gradients(graph, total_loss, reads);
+    const ir::Values d = grad::gradients(graph, model::scaled_loss(graph, optimizer, total_loss), reads);
     std::vector<model::Update> result;
     for (size_t i = 0; i < d.size(); ++i) {
       const auto known =
@@ -116,7 +116,7 @@ void read_averages(ir::Graph& graph) {
 
 ir::Graph train_program(const ProgramSpec& spec) {
   Forward forward(spec, "train", true, kTrainMetrics);
-  model::append_updates(forward.graph, spec.optimizer, forward.gradients());
+  model::append_updates(forward.graph, spec.optimizer, forward.gradients(spec.optimizer));
   forward.write_metrics();
   return std::move(forward.graph);
 }
@@ -124,7 +124,7 @@ ir::Graph train_program(const ProgramSpec& spec) {
 ir::Graph micro_program(const ProgramSpec& spec) {
   Forward forward(spec, "micro", true, kTrainMetrics);
   ir::Graph& graph = forward.graph;
-  const auto gradients = forward.gradients();
+  const auto gradients = forward.gradients(spec.optimizer);
   const Value keep = graph.control("keep");
   for (const auto& [parameter, gradient] : gradients) {
     graph.declare(accumulator_state(*graph.find_state(parameter)));

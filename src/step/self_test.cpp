@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "backend/ref/device.h"
+#include "base/half.h"
 #include "ops/magnitude.h"
+#include "plan/plan.h"
 #include "step/run.h"
 
 namespace situ::step {
@@ -23,25 +25,20 @@ Type widened(const Type& type) {
 
 bool can_widen(const Type& type) { return type.shape.rank() >= 1; }
 
-Value operand(ir::Graph& graph, const std::string& name, const Type& type, Layout layout) {
-  if (layout == Layout::dense || !can_widen(type)) return graph.input(name, type);
-  const Value wide = graph.input(name, widened(type));
+Value copied_if(ir::Graph& graph, bool copied, Value v) { return copied ? ops::emit(graph, "copy", {v}) : v; }
+
+Value operand(ir::Graph& graph, const std::string& name, const Type& type, Layout layout, bool copied) {
+  if (layout == Layout::dense || !can_widen(type)) return copied_if(graph, copied, graph.input(name, type));
+  const Value wide = copied_if(graph, copied, graph.input(name, widened(type)));
   return ops::emit_all(graph, "split", {wide},
                        {{"axis", int64_t{-1}}, {"sizes", ir::Ints{1, type.shape.cols(), 2}}})[1];
 }
 
-Value result(ir::Graph& graph, Value y, Layout layout) {
-  if (layout == Layout::dense || !can_widen(graph.type(y))) return y;
-  const Value pad = graph.constant(0, graph.type(y));
-  return ops::emit(graph, "concat", {pad, y}, {{"axis", int64_t{-1}}});
-}
-
-// The node under test; the others only slice its operands (before it) and widen its results (after it).
-const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op) {
-  const ir::Node* found = nullptr;
-  for (const ir::Node& node : graph.nodes)
-    if (node.op == op.name && !(found && op.name == "concat")) found = &node;
-  return *found;
+Value result(ir::Graph& graph, Value y, std::string_view op, Layout layout, bool copied) {
+  if (layout == Layout::dense || !can_widen(graph.type(y))) return copied_if(graph, copied, y);
+  Value pad = graph.constant(0, graph.type(y));
+  if (copied) pad = ops::emit(graph, op == "mul" ? "sub" : "mul", {pad, y});  // of the batch, so it may be half too
+  return copied_if(graph, copied, ops::emit(graph, "concat", {pad, y}, {{"axis", int64_t{-1}}}));
 }
 
 std::vector<ops::RefTensor> tensors_of(std::vector<std::vector<double>>& storage, const std::vector<Type>& types) {
@@ -60,13 +57,13 @@ std::vector<double> narrowed(const std::vector<double>& wide, const Type& type, 
   return values;
 }
 
-Tensors example_inputs(const ir::Graph& graph, const ops::Example& example, uint64_t seed) {
+Tensors example_inputs(const ir::Graph& graph, const ops::Example& example, uint64_t seed, const Copied& copied) {
   Tensors tensors;
   for (const ir::Node& node : graph.nodes) {
     if (node.op != "input") continue;
     const std::string name = node.attrs.text("name");
     const auto index = static_cast<size_t>(std::stoi(name.substr(1)));
-    const std::vector<double> values = ops::example_values(example.inputs[index], seed + index);
+    const std::vector<double> values = operand_values(example, index, seed, copied);
     const Type &type = example.inputs[index].type, &fed = graph.type(node.outputs[0]);
     if (fed == type) {
       tensors[name] = values;
@@ -84,24 +81,49 @@ Tensors example_inputs(const ir::Graph& graph, const ops::Example& example, uint
 
 }  // namespace
 
-ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout) {
+Copied copies_of(const ops::OpDef& op, const ops::Example& example, const device::Device& device) {
+  if (device.activations != DType::f16 || op.name == "copy") return {};  // copies are all around the others
+  Copied copied;
+  for (const ops::ExampleInput& input : example.inputs) copied.in.push_back(input.type.dtype == DType::f32);
+  const ir::Graph graph = single_op_graph(op, example, Layout::dense);
+  for (Value v : op_node(graph, op).outputs) copied.out.push_back(graph.type(v).dtype == DType::f32);
+  return copied;
+}
+
+// The others only slice or copy its operands (before it) and widen its results (after it).
+const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op) {
+  const ir::Node* found = nullptr;
+  for (const ir::Node& node : graph.nodes)
+    if (node.op == op.name && !(found && op.name == "concat")) found = &node;
+  return *found;
+}
+
+std::vector<double> operand_values(const ops::Example& example, size_t index, uint64_t seed, const Copied& copied) {
+  std::vector<double> values = ops::example_values(example.inputs[index], seed + index);
+  if (copied.in_at(index))
+    for (double& v : values) v = rounded_to_half(static_cast<double>(static_cast<float>(v)));
+  return values;
+}
+
+ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout, const Copied& copied) {
   ir::Graph graph;
   graph.name = std::string(op.name);
   ir::Values inputs;
   for (size_t i = 0; i < example.inputs.size(); ++i)
-    inputs.push_back(operand(graph, "i" + std::to_string(i), example.inputs[i].type, layout));
+    inputs.push_back(operand(graph, "i" + std::to_string(i), example.inputs[i].type, layout, copied.in_at(i)));
   const ir::Values outputs = ops::emit_all(graph, op.name, inputs, example.attrs);
-  for (size_t i = 0; i < outputs.size(); ++i) graph.output("o" + std::to_string(i), result(graph, outputs[i], layout));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    graph.output("o" + std::to_string(i), result(graph, outputs[i], op.name, layout, copied.out_at(i)));
   return graph;
 }
 
-Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed) {
+Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed, const Copied& copied) {
   const ir::Graph graph = single_op_graph(op, example, Layout::dense);
   const ir::Node& node = op_node(graph, op);
   std::vector<std::vector<double>> operands;
   std::vector<Type> in_types, out_types;
   for (size_t i = 0; i < example.inputs.size(); ++i) {
-    operands.push_back(ops::example_values(example.inputs[i], seed + i));
+    operands.push_back(operand_values(example, i, seed, copied));
     in_types.push_back(example.inputs[i].type);
   }
   Oracle oracle;
@@ -117,18 +139,21 @@ Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t se
   return oracle;
 }
 
-double in_tolerances(double have, double want, double magnitude) {
+double in_tolerances(double have, double want, double magnitude, DType stored) {
   if (std::isnan(have) || std::isnan(want)) return std::isnan(have) == std::isnan(want) ? 0 : INFINITY;
-  return std::fabs(have - want) / (kTolerance * kEps * magnitude + 1e-37);
+  const double rounding = stored == DType::f16 ? 0.5 * half_spacing(std::max(std::fabs(have), std::fabs(want))) : 0;
+  return std::fabs(have - want) / (kTolerance * kEps * magnitude + rounding + 1e-37);
 }
 
 double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,
                            uint64_t seed, std::string* where) {
-  const ir::Graph graph = single_op_graph(op, example, layout);
-  const Tensors inputs = example_inputs(graph, example, seed);
+  const Copied copied = copies_of(op, example, device);
+  const ir::Graph graph = single_op_graph(op, example, layout, copied);
+  const std::vector<Type> stored = plan::lower(graph, device).types;
+  const Tensors inputs = example_inputs(graph, example, seed, copied);
   static const auto oracle = ref::make_device();
   const Tensors expected = run_once(*oracle, graph, inputs), got = run_once(device, graph, inputs);
-  const auto bounds = ask_oracle(op, example, seed).magnitudes;
+  const auto bounds = ask_oracle(op, example, seed, copied).magnitudes;
   double worst = 0;
   const ir::Node& node = op_node(graph, op);
   for (size_t o = 0; o < node.outputs.size(); ++o) {
@@ -136,7 +161,8 @@ double error_in_tolerances(device::Device& device, const ops::OpDef& op, const o
     const Type& type = graph.type(node.outputs[o]);
     const auto want = narrowed(expected.at(name), type, layout), have = narrowed(got.at(name), type, layout);
     for (size_t i = 0; i < want.size(); ++i) {
-      const double error = in_tolerances(have[i], want[i], bounds[o][i]);
+      const double error =
+          in_tolerances(have[i], want[i], bounds[o][i], stored[static_cast<size_t>(node.outputs[o])].dtype);
       if (error <= worst) continue;
       worst = error;
       *where = fmt::format("output {} element {}: {} instead of {} (error {:.3g} of its tolerance)", o, i, have[i],

@@ -19,17 +19,30 @@ enum class Layout {
   pitched,  // operands are slices of wider tensors, results are written into wider ones
 };
 
+// Operands and results that are copied on their way: on a device that stores activations as half they are, where the
+// kernels take it. Empty: none.
+struct Copied {
+  std::vector<bool> in, out;
+  bool in_at(size_t i) const { return i < in.size() && in[i]; }
+  bool out_at(size_t i) const { return i < out.size() && out[i]; }
+};
+Copied copies_of(const ops::OpDef& op, const ops::Example& example, const device::Device& device);  // none, or all f32
+
 // A program with inputs i0.. and outputs o0.. around one node of `op`.
-ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout);
+ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout, const Copied& copied = {});
+// The node under test in such a program.
+const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op);
+// The operands of an example, rounded to half where they are copied.
+std::vector<double> operand_values(const ops::Example& example, size_t index, uint64_t seed, const Copied& copied);
 
 // What the reference makes of an example, and what the terms behind each result add up to, signs aside.
 struct Oracle {
   std::vector<std::vector<double>> results, magnitudes;  // one per output
 };
-Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed);
+Oracle ask_oracle(const ops::OpDef& op, const ops::Example& example, uint64_t seed, const Copied& copied = {});
 
-// The error of one element in units of its tolerance; two NaN agree.
-double in_tolerances(double have, double want, double magnitude);
+// The error of one element in units of its tolerance; two NaN agree. A result stored as half may be half a spacing off.
+double in_tolerances(double have, double want, double magnitude, DType stored = DType::f32);
 
 // The largest error over the outputs, in units of the computed tolerance: at most 1 passes. `where` says where.
 double error_in_tolerances(device::Device& device, const ops::OpDef& op, const ops::Example& example, Layout layout,

@@ -11,8 +11,8 @@ namespace situ::step {
 namespace {
 
 // Bytes a tensor spans in its slab, gaps of a pitched one included.
-int64_t extent(const device::TensorArg& t, int64_t element_bytes) {
-  return ((t.rows() - 1) * t.pitch + t.cols()) * element_bytes;
+int64_t extent(const device::TensorArg& t, const device::Target& target) {
+  return ((t.rows() - 1) * t.pitch + t.cols()) * target.bytes(t.type.dtype);
 }
 
 template <typename From, typename To>
@@ -285,19 +285,18 @@ bool Session::stays(int slab) const {
 // Each launch alone: operands up, run, wait, results down. The cost the study measured.
 void Session::replay_launch_by_launch(int index) {
   const Program& p = compiled_.programs[static_cast<size_t>(index)];
-  const int64_t element = device_.target().element_bytes;
   for (size_t i = 0; i < p.launches.size(); ++i) {
     const device::LaunchSpec& launch = p.launches[i];
     for (const device::TensorArg& t : launch.in)
       if (!stays(t.slab))
         device_.write(*storage_, t.slab, t.offset, shadow_[static_cast<size_t>(t.slab)].data() + t.offset,
-                      extent(t, element));
+                      extent(t, device_.target()));
     executables_[static_cast<size_t>(index)]->enqueue(static_cast<int>(i), 1);
     device_.finish();
     for (const device::TensorArg& t : launch.out)
       if (!stays(t.slab))
         device_.read(*storage_, t.slab, t.offset, shadow_[static_cast<size_t>(t.slab)].data() + t.offset,
-                     extent(t, element));
+                     extent(t, device_.target()));
   }
 }
 
@@ -348,7 +347,6 @@ std::vector<float> Session::output(int index, std::string_view name) {
 
 Ledger Session::ledger(int index) const {
   const Program& p = compiled_.programs[static_cast<size_t>(index)];
-  const int64_t element = device_.target().element_bytes;
   Ledger ledger;
   ledger.program = p.name;
   ledger.launches = static_cast<int64_t>(p.launches.size());
@@ -367,10 +365,10 @@ Ledger Session::ledger(int index) const {
     if (options_.residency == Residency::resident) continue;
     ++ledger.waits;
     for (const auto& t : launch.in)
-      if (!stays(t.slab)) ledger.bytes_in += extent(t, element);
+      if (!stays(t.slab)) ledger.bytes_in += extent(t, device_.target());
     for (const auto& t : launch.out)
       if (!stays(t.slab)) {
-        ledger.bytes_out += extent(t, element);
+        ledger.bytes_out += extent(t, device_.target());
         ++ledger.waits;
       }
   }

@@ -29,17 +29,31 @@ bool applies_to(const device::Device& device) {
 }
 
 // --- what has to be tried -------------------------------------------------------------------------------------------
+// As written where a kernel is missing: lower says so when the program is compiled.
+std::vector<Type> stored_types(const ir::Graph& graph, const device::Device& device) {
+  std::vector<Type> types;
+  for (const ir::ValueInfo& value : graph.values) types.push_back(value.type);
+  return device.activations == DType::f32 ? types : plan::lower(graph, device).types;
+}
+
+std::string result_types(const ops::OpView& view) {
+  std::string text;
+  for (const Type& type : view.outs) text += name_of(type.dtype);
+  return text;
+}
+
 std::vector<Task> unknown_kernels(device::Device& device, const std::vector<ir::Graph>& programs,
                                   const CompileOptions& options, const Verdicts& verdicts) {
   std::map<Trial, Probe> cheapest;
   std::set<std::string> seen;
   for (const ir::Graph& program : programs) {
     const ir::Graph graph = rewritten(program, device, options);
+    const std::vector<Type> stored = stored_types(graph, device);
     for (const ir::Node& node : graph.nodes) {
       if (!plan::is_launch(node)) continue;
-      const ops::OpView view = ops::view_of(graph, node);
-      if (!seen.insert(device::node_key(view)).second) continue;
-      const auto candidates = plan::candidates_for(device, view);
+      const ops::OpView view = plan::stored_view(graph, node, stored);
+      if (!seen.insert(result_types(view) + device::node_key(view)).second) continue;
+      const auto candidates = plan::candidates_for(device, ops::view_of(graph, node));
       const device::Candidate* candidate = candidates.empty() ? nullptr : candidates.front();
       if (!candidate && !device.has_kernel(node.op)) continue;  // lower says so, in a sentence
       const std::string unit = plan::unit_of(device, view, candidate);
@@ -75,23 +89,27 @@ Side side_by_side(std::span<const Task* const> tasks) {
     const Probe& probe = tasks[t]->probe;
     ir::Values inputs;
     for (size_t i = 0; i < probe.example.inputs.size(); ++i) {
-      inputs.push_back(side.graph.input(name_of(t, 'i', i), probe.example.inputs[i].type));
-      side.inputs[name_of(t, 'i', i)] = ops::example_values(probe.example.inputs[i], kSeed + i);
+      const ir::Value input = side.graph.input(name_of(t, 'i', i), probe.example.inputs[i].type);
+      inputs.push_back(probe.copied.in_at(i) ? ops::emit(side.graph, "copy", {input}) : input);
+      side.inputs[name_of(t, 'i', i)] = operand_values(probe.example, i, kSeed, probe.copied);
     }
     const ir::Values outputs = ops::emit_all(side.graph, probe.op->name, inputs, probe.example.attrs);
-    for (size_t o = 0; o < outputs.size(); ++o) side.graph.output(name_of(t, 'o', o), outputs[o]);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      side.graph.output(name_of(t, 'o', o),
+                        probe.copied.out_at(o) ? ops::emit(side.graph, "copy", {outputs[o]}) : outputs[o]);
   }
   return side;
 }
 
 // The worst place, if a result of this task is not what the oracle says; empty if all agree.
 std::string difference(const Probe& probe, const std::vector<std::vector<double>>& results) {
-  const Oracle oracle = ask_oracle(*probe.op, probe.example, kSeed);
+  const Oracle oracle = ask_oracle(*probe.op, probe.example, kSeed, probe.copied);
   double worst = kAllowance;
   std::string where;
   for (size_t o = 0; o < results.size(); ++o)
     for (size_t i = 0; i < results[o].size(); ++i) {
-      const double error = in_tolerances(results[o][i], oracle.results[o][i], oracle.magnitudes[o][i]);
+      const double error = in_tolerances(results[o][i], oracle.results[o][i], oracle.magnitudes[o][i],
+                                         probe.copied.out_at(o) ? DType::f16 : DType::f32);
       if (error <= worst) continue;
       worst = error;
       where = fmt::format("{}, output {} element {}: {} instead of {}", key_of(probe), o, i, results[o][i],

@@ -104,6 +104,7 @@ Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const mo
       normalisation_(normalisation_for(settings, data.train)),
       batches_(data.train, settings.batch, normalisation_, data::Order::shuffled, settings.seed,
                settings.class_weights) {
+  settings_.optimizer.scales_loss = device.activations == DType::f16;
   check_fit(model_, settings.loss, data.train);
   check_fit(model_, settings.loss, data.test);
   settings_.schedule.total = settings_.epochs * ceil_div(batches_.count(), settings_.micro_batches);

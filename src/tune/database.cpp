@@ -93,7 +93,7 @@ std::string database_path(const std::string& cache_folder) { return cache_folder
 
 std::string identity_of(const device::Device& device) {
   const device::Target& t = device.target();
-  std::string tuning;
+  std::string tuning = device.activations == DType::f16 ? "f16 " : "";
   for (const auto& [key, value] : t.tuning.values()) tuning += fmt::format("{}={} ", key, value);
   for (device::CandidateList list : device.candidates())
     for (const device::Candidate& c : list) tuning += fmt::format("{}/{} ", c.op, c.name);

@@ -6,6 +6,7 @@
 #include "backend/ref/device.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "plan/plan.h"
 #include "step/session.h"
 
@@ -26,22 +27,25 @@ struct Task {
   std::vector<std::string> candidates;
 };
 
-ir::Graph alone(const ir::Graph& from, const ir::Node& node) {
+// Where the step stores an operand as half, a copy converts it here too: the same for all candidates.
+ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<Type>& stored) {
+  const auto half = [&](ir::Value v) { return stored[static_cast<size_t>(v)].dtype == DType::f16; };
   ir::Graph graph;
   graph.name = "node";
   ir::Values inputs;
   std::vector<Type> types;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const std::string name = fmt::format("i{}", i);
-    graph.declare({name, from.type(node.inputs[i]), {{"role", "slot"}}});
+    graph.declare({name, from.type(node.inputs[i]), {{"role", "slot"}, {"activation", int64_t{half(node.inputs[i])}}}});
     inputs.push_back(graph.read(name));
+    if (half(node.inputs[i])) inputs.back() = ops::emit(graph, "copy", {inputs.back()});
   }
   for (ir::Value v : node.outputs) types.push_back(from.type(v));
   const ir::Values outputs = graph.append(node.op, inputs, types, node.attrs).outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string name = fmt::format("o{}", i);
     graph.declare({name, types[i], {{"role", "slot"}}});
-    graph.write(name, outputs[i]);
+    graph.write(name, half(node.outputs[i]) ? ops::emit(graph, "copy", {outputs[i]}) : outputs[i]);
   }
   return graph;
 }
@@ -50,6 +54,7 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
   std::vector<Task> tasks;
   for (const ir::Graph& program : programs) {
     const ir::Graph graph = step::rewritten(program, device);
+    const std::vector<Type> stored = plan::lower(graph, device).types;
     for (const ir::Node& node : graph.nodes) {
       if (!plan::is_launch(node)) continue;
       const ops::OpView view = ops::view_of(graph, node);
@@ -61,7 +66,7 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
         ++known->times;
         continue;
       }
-      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node), {}};
+      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node, stored), {}};
       for (const device::Candidate* c : candidates) task.candidates.emplace_back(c->name);
       tasks.push_back(std::move(task));
     }
@@ -73,13 +78,15 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
 }
 
 // Numbers between -1 and 1 that look random, the same for every candidate; integers are 0, a valid index anywhere.
-std::vector<float> values_for(const Type& type, uint32_t seed) {
-  std::vector<float> values(static_cast<size_t>(type.count()));
-  if (type.dtype != DType::f32) return values;
+// What is stored as half is one, so that the oracle sees the same.
+std::vector<float> values_for(const ir::State& operand, uint32_t seed) {
+  std::vector<float> values(static_cast<size_t>(operand.type.count()));
+  if (operand.type.dtype != DType::f32) return values;
   uint32_t state = seed * 2654435761u + 1;
   for (float& v : values) {
     state = state * 1664525u + 1013904223u;
     v = static_cast<float>(state >> 8) * 0x1p-23f - 1;
+    if (operand.attrs.flag("activation")) v = static_cast<float>(rounded_to_half(static_cast<double>(v)));
   }
   return values;
 }
@@ -91,7 +98,7 @@ std::unique_ptr<step::Session> start(device::Device& device, const Task& task) {
   auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{task.graph}, options);
   uint32_t seed = 1;
   for (const ir::State& state : session->states())
-    if (state.name[0] == 'i') session->set(state.name, values_for(state.type, seed++));
+    if (state.name[0] == 'i') session->set(state.name, values_for(state, seed++));
   return session;
 }
 
@@ -116,7 +123,7 @@ double block_seconds(step::Session& session, int64_t runs) {
 
 class Bench {
  public:
-  Bench(device::Device& device, const Task& task) : task_(task) {
+  Bench(device::Device& device, const Task& task) : device_(device), task_(task) {
     for (const std::string& name : task.candidates) {
       device.choices[task.key] = name;
       sessions_.push_back(start(device, task));
@@ -150,20 +157,25 @@ class Bench {
       expected = results_of(*sessions_.front());
     }
     for (size_t i = 0; i < sessions_.size(); ++i)
-      result.candidates[i].wrong = !std::ranges::equal(results_of(*sessions_[i]), expected, agree);
+      result.candidates[i].wrong = !std::ranges::equal(
+          results_of(*sessions_[i]), expected,
+          [&](const auto& a, const auto& b) { return agree(a, b, device_.activations == DType::f16 ? 0x1p-10 : 0); });
   }
 
+  const device::Device& device_;
   const Task& task_;
   std::vector<std::unique_ptr<step::Session>> sessions_;
 };
 
 }  // namespace
 
-bool agree(const std::vector<float>& a, const std::vector<float>& b) {
+bool agree(const std::vector<float>& a, const std::vector<float>& b, double rounding) {
   double squares = 0;
   for (float v : b) squares += static_cast<double>(v) * v;
   const double most = kAgreement * std::sqrt(squares / static_cast<double>(std::max<size_t>(1, b.size()))) + 1e-30;
-  return std::ranges::equal(a, b, [&](float x, float y) { return std::fabs(static_cast<double>(x) - y) <= most; });
+  return std::ranges::equal(a, b, [&](float x, float y) {
+    return std::fabs(static_cast<double>(x) - y) <= most + rounding * std::fabs(static_cast<double>(y));
+  });
 }
 
 const Measurement& NodeResult::best() const {

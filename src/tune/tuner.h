@@ -36,8 +36,9 @@ struct Options {
   std::function<void(const Progress&)> progress;
 };
 
-// Whether two results are the same but for rounding; a NaN agrees with nothing.
-bool agree(const std::vector<float>& a, const std::vector<float>& b);
+// Whether two results are the same but for rounding (`rounding`: relative, of each element besides); a NaN agrees with
+// none.
+bool agree(const std::vector<float>& a, const std::vector<float>& b, double rounding = 0);
 
 // Measures the nodes of these programs (step/programs.h). The device's choices are left as they were.
 std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph>& programs, const Options& options);

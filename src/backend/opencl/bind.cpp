@@ -19,7 +19,7 @@ std::vector<Call> make_calls(const Binder& binder, std::span<const device::Launc
   for (const device::LaunchSpec& spec : specs) {
     const auto found = binder.kernels.find(spec.node.op);
     SITU_ASSERT(found != binder.kernels.end(), "there is no OpenCL kernel '{}'", spec.node.op);
-    calls.push_back(found->second->bind(spec, binder.run.target));
+    calls.push_back(call_of(*found->second, spec, binder.run.target));
   }
   return calls;
 }

@@ -47,6 +47,7 @@ class OpenClDevice : public device::Device {
   void start_profile() override;
   device::Timeline stop_profile() override;
   std::string program_of(const device::LaunchSpec& launch) const override;
+  bool takes_half(std::string_view kernel, bool result, size_t index) const override;
 
   std::vector<std::string> notes() const;
 
@@ -117,8 +118,13 @@ std::unique_ptr<device::Executable> OpenClDevice::bind(std::span<const device::L
 std::string OpenClDevice::program_of(const device::LaunchSpec& launch) const {
   const auto found = kernels_.find(launch.node.op);
   if (found == kernels_.end()) return launch.node.op;
-  const Call call = found->second->bind(launch, run_.target);
+  const Call call = call_of(*found->second, launch, run_.target);
   return fmt::format("{} {}\n{}", call.file, call.options, call.prelude);
+}
+
+bool OpenClDevice::takes_half(std::string_view kernel, bool result, size_t index) const {
+  const auto found = kernels_.find(kernel);
+  return found != kernels_.end() && opencl::takes_half(*found->second, result, index);
 }
 
 // --- data and time --------------------------------------------------------------------------------------------------

@@ -44,7 +44,14 @@ struct Call {
 struct Kernel {
   std::string_view name;
   Call (*bind)(const device::LaunchSpec& launch, const device::Target& target) = nullptr;
+  // The operands that may be stored as half, in order: "X - * -> Y". A name stands for the macro NAME_T, which becomes
+  // `half` (common.clh); - is f32 only; a * is for all that follow, and bind says their types itself.
+  std::string_view halves = {};
 };
+
+bool takes_half(const Kernel& kernel, bool result, size_t index);
+// The call of a launch, with the types of its operands.
+Call call_of(const Kernel& kernel, const device::LaunchSpec& launch, const device::Target& target);
 
 struct KernelList {
   std::span<const Kernel> kernels;

@@ -206,6 +206,14 @@ HWY_EXPORT(square_piece);
 
 constexpr int64_t kPiece = 16384;
 
+// A skipped step: everything stays.
+void keep_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  if (p.new_w != p.w) std::copy_n(p.w, p.count, p.new_w);
+  for (size_t k = 0; k < kMostSlots; ++k)
+    if (p.slot[k] && p.new_slot[k] != p.slot[k]) std::copy_n(p.slot[k], p.count, p.new_slot[k]);
+}
+
 void need_dense(const Operand& o) {
   SITU_ASSERT(o.pitch == o.cols() || o.rows() == 1, "operands of an update are dense");
 }
@@ -241,7 +249,10 @@ Work bind_update(const Call& call, std::string_view op, Run run) {
   const std::span<const Operand> in(call.in), out(call.out);
   for (size_t i = next, o = 0; i < in.size(); i += each, o += results)
     add_member(*u, in.subspan(i, each), out.subspan(o, results));
-  return {static_cast<int64_t>(u->pieces.size()), [u, run](int64_t task) { run(*u, task); }};
+  return {static_cast<int64_t>(u->pieces.size()), [u, run](int64_t task) {
+            const bool skips = u->settings.guarded && *u->factor == 0;
+            skips ? keep_piece(*u, task) : run(*u, task);
+          }};
 }
 
 Work bind_sgd(const Call& call) { return bind_update(call, "sgd", &HWY_DYNAMIC_DISPATCH(sgd_piece)); }

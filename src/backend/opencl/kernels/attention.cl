@@ -28,31 +28,79 @@
 #define LENGTH keys
 #endif
 
+// How operands are stored: float or half (common.clh).
+#ifndef Q_T
+#define Q_T float  // queries
+#endif
+#ifndef K_T
+#define K_T float  // keys
+#endif
+#ifndef V_T
+#define V_T float  // values
+#endif
+#ifndef O_T
+#define O_T float  // o
+#endif
+#ifndef D_T
+#define D_T float  // do
+#endif
+#ifndef Y_T
+#define Y_T float  // dq or dk
+#endif
+#ifndef Z_T
+#define Z_T float  // dv
+#endif
+
 #define LOWEST (-3e38f)
 
 static inline int visible_keys(int query, int queries, int keys, int length, int causal) {
   return clamp(min(causal ? query + keys - queries + 1 : keys, length), 0, keys);
 }
 
-// to[d] = channel d of rows first .. first + VW - 1; rows beyond the last repeat it.
-static inline void load_turned(fv* to, __global const float* rows, int pitch, int first, int count) {
-  for (int d = 0; d < WIDTH; ++d) {
-    float t[VW];
-#pragma unroll
-    for (int l = 0; l < VW; ++l) t[l] = rows[min(first + l, count - 1) * pitch + d];
-    to[d] = LOAD(t);
+// What reads and writes rows, for each type they may have:
+//   load_turned   to[d] = channel d of rows first .. first + VW - 1; rows beyond the last repeat it
+//   store_turned  the other way round
+//   point_at      rows first .. first + TK - 1, likewise
+//   dot_rows      s[i] = x . row i
+//   add_rows      y += sum of w[i] * row i
+#define DEFINE_ROWS(T)                                                                                              \
+  static inline void load_turned_##T(fv* to, __global const T* rows, int pitch, int first, int count) {             \
+    for (int d = 0; d < WIDTH; ++d) {                                                                               \
+      float t[VW];                                                                                                  \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) t[l] = AT(T, rows, min(first + l, count - 1) * pitch + d);     \
+      to[d] = LOAD(t);                                                                                              \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static inline void store_turned_##T(const fv* from, __global T* rows, int pitch, int first, int count) {          \
+    for (int d = 0; d < WIDTH; ++d) {                                                                               \
+      float t[VW];                                                                                                  \
+      STORE(from[d], t);                                                                                            \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) {                                                              \
+        if (first + l < count) PUT(T, t[l], rows, (first + l) * pitch + d);                                         \
+      }                                                                                                             \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static inline void point_at_##T(__global const T** rows, __global const T* x, int pitch, int first, int count) {  \
+    _Pragma("unroll") for (int i = 0; i < TK; ++i) rows[i] = x + min(first + i, count - 1) * pitch;                 \
+  }                                                                                                                 \
+  static inline void dot_rows_##T(fv* s, const fv* x, __global const T* const* rows) {                              \
+    _Pragma("unroll") for (int i = 0; i < TK; ++i) s[i] = (fv)(0.0f);                                               \
+    for (int d = 0; d < WIDTH; ++d) {                                                                               \
+      const fv xd = x[d];                                                                                           \
+      _Pragma("unroll") for (int i = 0; i < TK; ++i) s[i] = MAC(xd, (fv)(AT(T, rows[i], d)), s[i]);                 \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static inline void add_rows_##T(fv* y, const fv* w, __global const T* const* rows) {                              \
+    for (int d = 0; d < WIDTH; ++d) {                                                                               \
+      fv sum = w[0] * (fv)(AT(T, rows[0], d));                                                                      \
+      _Pragma("unroll") for (int i = 1; i < TK; ++i) sum = MAC(w[i], (fv)(AT(T, rows[i], d)), sum);                 \
+      y[d] += sum;                                                                                                  \
+    }                                                                                                               \
   }
-}
-
-static inline void store_turned(const fv* from, __global float* rows, int pitch, int first, int count) {
-  for (int d = 0; d < WIDTH; ++d) {
-    float t[VW];
-    STORE(from[d], t);
-#pragma unroll
-    for (int l = 0; l < VW; ++l)
-      if (first + l < count) rows[(first + l) * pitch + d] = t[l];
-  }
-}
+DEFINE_ROWS(float)
+#if HALVES
+DEFINE_ROWS(half)
+#endif
 
 // One number per row, strided.
 static inline fv load_column(__global const float* x, int pitch, int first, int count) {
@@ -66,32 +114,6 @@ static inline void clear(fv* x) {
   for (int d = 0; d < WIDTH; ++d) x[d] = (fv)(0.0f);
 }
 
-// s[i] = x . row i
-static inline void dot_rows(fv* s, const fv* x, __global const float* const* rows) {
-#pragma unroll
-  for (int i = 0; i < TK; ++i) s[i] = (fv)(0.0f);
-  for (int d = 0; d < WIDTH; ++d) {
-    const fv xd = x[d];
-#pragma unroll
-    for (int i = 0; i < TK; ++i) s[i] = MAC(xd, (fv)(rows[i][d]), s[i]);
-  }
-}
-
-// y += sum of w[i] * row i
-static inline void add_rows(fv* y, const fv* w, __global const float* const* rows) {
-  for (int d = 0; d < WIDTH; ++d) {
-    fv sum = w[0] * (fv)(rows[0][d]);
-#pragma unroll
-    for (int i = 1; i < TK; ++i) sum = MAC(w[i], (fv)(rows[i][d]), sum);
-    y[d] += sum;
-  }
-}
-
-static inline void point_at(__global const float** rows, __global const float* x, int pitch, int first, int count) {
-#pragma unroll
-  for (int i = 0; i < TK; ++i) rows[i] = x + min(first + i, count - 1) * pitch;
-}
-
 // How many keys each of the lanes' queries sees.
 static inline iv visible_lanes(int first, int queries, int keys, int length, int causal) {
   int t[VW];
@@ -100,8 +122,8 @@ static inline iv visible_lanes(int first, int queries, int keys, int length, int
   return LOAD(t);
 }
 
-__kernel GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v), LENGTHS
-                              TENSOR(float, o), TENSOR(float, lse), int queries, int keys, int group, int causal,
+__kernel GROUP void attention(TENSOR(const Q_T, q), TENSOR(const K_T, k), TENSOR(const V_T, v), LENGTHS
+                              TENSOR(O_T, o), TENSOR(float, lse), int queries, int keys, int group, int causal,
                               float scale) {
   const int t0 = get_global_id(0) * VW, head = get_global_id(1), n = get_global_id(2);
   if (t0 >= queries) return;
@@ -109,13 +131,14 @@ __kernel GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TE
   const int most = visible_keys(min(t0 + VW, queries) - 1, queries, keys, length, causal);
   const iv seen = visible_lanes(t0, queries, keys, length, causal);
   fv x[WIDTH], y[WIDTH], top = (fv)(LOWEST), sum = (fv)(0.0f);
-  load_turned(x, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
+  TYPED(load_turned_, Q_T)(x, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
   clear(y);
   for (int k0 = 0; k0 < most; k0 += TK) {
-    __global const float* rows[TK];
+    __global const K_T* k_rows[TK];
+    __global const V_T* v_rows[TK];
     fv s[TK], next = top, part = (fv)(0.0f);
-    point_at(rows, START(k) + n * keys * k_pitch + kv, k_pitch, k0, keys);
-    dot_rows(s, x, rows);
+    TYPED(point_at_, K_T)(k_rows, START(k) + n * keys * k_pitch + kv, k_pitch, k0, keys);
+    TYPED(dot_rows_, K_T)(s, x, k_rows);
 #pragma unroll
     for (int i = 0; i < TK; ++i) {
       s[i] = (iv)(k0 + i) < seen ? s[i] * (fv)(scale) : (fv)(LOWEST);
@@ -129,20 +152,20 @@ __kernel GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TE
     }
     sum = sum * kept + part;
     top = next;
-    point_at(rows, START(v) + n * keys * v_pitch + kv, v_pitch, k0, keys);
+    TYPED(point_at_, V_T)(v_rows, START(v) + n * keys * v_pitch + kv, v_pitch, k0, keys);
     for (int d = 0; d < WIDTH; ++d) y[d] *= kept;
-    add_rows(y, s, rows);
+    TYPED(add_rows_, V_T)(y, s, v_rows);
   }
   const fv factor = sum == (fv)(0.0f) ? (fv)(0.0f) : (fv)(1.0f) / sum;
   for (int d = 0; d < WIDTH; ++d) y[d] *= factor;
-  store_turned(y, START(o) + n * queries * o_pitch + head * WIDTH, o_pitch, t0, queries);
+  TYPED(store_turned_, O_T)(y, START(o) + n * queries * o_pitch + head * WIDTH, o_pitch, t0, queries);
   float t[VW];
   STORE(sum == (fv)(0.0f) ? (fv)(0.0f) : top + log(sum), t);
   for (int l = 0; l < VW; ++l)
     if (t0 + l < queries) START(lse)[(n * queries + t0 + l) * lse_pitch + head] = t[l];
 }
 
-__kernel GROUP void attention_delta(TENSOR(const float, o), TENSOR(const float, d_o),
+__kernel GROUP void attention_delta(TENSOR(const O_T, o), TENSOR(const D_T, d_o),
 #if HAS_DLSE
                                     TENSOR(const float, dlse),
 #endif
@@ -150,12 +173,13 @@ __kernel GROUP void attention_delta(TENSOR(const float, o), TENSOR(const float, 
   const int first = get_global_id(0) * chunk, last = min(first + chunk, rows * heads);
   for (int unit = first; unit < last; ++unit) {
     const int row = unit / heads, head = unit % heads;
-    __global const float *a = START(o) + row * o_pitch + head * width, *b = START(d_o) + row * d_o_pitch + head * width;
+    __global const O_T* a = START(o) + row * o_pitch + head * width;
+    __global const D_T* b = START(d_o) + row * d_o_pitch + head * width;
     fv sums = (fv)(0.0f);
     float rest = 0.0f;
     int c = 0;
-    for (; c + VW <= width; c += VW) sums += LOAD(a + c) * LOAD(b + c);
-    for (; c < width; ++c) rest += a[c] * b[c];
+    for (; c + VW <= width; c += VW) sums += LOAD_AS(O_T, a + c) * LOAD_AS(D_T, b + c);
+    for (; c < width; ++c) rest += AT(O_T, a, c) * AT(D_T, b, c);
     rest += sum_of_lanes(sums);
 #if HAS_DLSE
     rest -= START(dlse)[row * dlse_pitch + head];
@@ -164,9 +188,9 @@ __kernel GROUP void attention_delta(TENSOR(const float, o), TENSOR(const float, 
   }
 }
 
-__kernel GROUP void attention_dq(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v),
-                                 TENSOR(const float, d_o), TENSOR(const float, lse), TENSOR(const float, delta), LENGTHS
-                                 TENSOR(float, dq), int queries, int keys, int group, int causal, float scale) {
+__kernel GROUP void attention_dq(TENSOR(const Q_T, q), TENSOR(const K_T, k), TENSOR(const V_T, v),
+                                 TENSOR(const D_T, d_o), TENSOR(const float, lse), TENSOR(const float, delta), LENGTHS
+                                 TENSOR(Y_T, dq), int queries, int keys, int group, int causal, float scale) {
   const int t0 = get_global_id(0) * VW, head = get_global_id(1), n = get_global_id(2);
   if (t0 >= queries) return;
   const int length = LENGTH, kv = head / group * WIDTH;
@@ -175,29 +199,30 @@ __kernel GROUP void attention_dq(TENSOR(const float, q), TENSOR(const float, k),
   const fv log_sum = load_column(START(lse) + n * queries * lse_pitch + head, lse_pitch, t0, queries);
   const fv less = load_column(START(delta) + n * queries * delta_pitch + head, delta_pitch, t0, queries);
   fv x[WIDTH], dy[WIDTH], dx[WIDTH];
-  load_turned(x, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
-  load_turned(dy, START(d_o) + n * queries * d_o_pitch + head * WIDTH, d_o_pitch, t0, queries);
+  TYPED(load_turned_, Q_T)(x, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
+  TYPED(load_turned_, D_T)(dy, START(d_o) + n * queries * d_o_pitch + head * WIDTH, d_o_pitch, t0, queries);
   clear(dx);
   for (int k0 = 0; k0 < most; k0 += TK) {
-    __global const float *k_rows[TK], *v_rows[TK];
+    __global const K_T* k_rows[TK];
+    __global const V_T* v_rows[TK];
     fv s[TK], dp[TK];
-    point_at(k_rows, START(k) + n * keys * k_pitch + kv, k_pitch, k0, keys);
-    point_at(v_rows, START(v) + n * keys * v_pitch + kv, v_pitch, k0, keys);
-    dot_rows(s, x, k_rows);
-    dot_rows(dp, dy, v_rows);
+    TYPED(point_at_, K_T)(k_rows, START(k) + n * keys * k_pitch + kv, k_pitch, k0, keys);
+    TYPED(point_at_, V_T)(v_rows, START(v) + n * keys * v_pitch + kv, v_pitch, k0, keys);
+    TYPED(dot_rows_, K_T)(s, x, k_rows);
+    TYPED(dot_rows_, V_T)(dp, dy, v_rows);
 #pragma unroll
     for (int i = 0; i < TK; ++i) {
       const fv ds = exp(s[i] * (fv)(scale) - log_sum) * (fv)(scale) * (dp[i] - less);
       s[i] = (iv)(k0 + i) < seen ? ds : (fv)(0.0f);
     }
-    add_rows(dx, s, k_rows);
+    TYPED(add_rows_, K_T)(dx, s, k_rows);
   }
-  store_turned(dx, START(dq) + n * queries * dq_pitch + head * WIDTH, dq_pitch, t0, queries);
+  TYPED(store_turned_, Y_T)(dx, START(dq) + n * queries * dq_pitch + head * WIDTH, dq_pitch, t0, queries);
 }
 
-__kernel GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v),
-                                  TENSOR(const float, d_o), TENSOR(const float, lse), TENSOR(const float, delta),
-                                  LENGTHS TENSOR(float, dk), TENSOR(float, dv), int queries, int keys, int group,
+__kernel GROUP void attention_dkv(TENSOR(const Q_T, q), TENSOR(const K_T, k), TENSOR(const V_T, v),
+                                  TENSOR(const D_T, d_o), TENSOR(const float, lse), TENSOR(const float, delta),
+                                  LENGTHS TENSOR(Y_T, dk), TENSOR(Z_T, dv), int queries, int keys, int group,
                                   int causal, float scale) {
   const int k0 = get_global_id(0) * VW, kv = get_global_id(1), n = get_global_id(2);
   if (k0 >= keys) return;
@@ -207,18 +232,19 @@ __kernel GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k)
   for (int l = 0; l < VW; ++l) lane[l] = k0 + l;
   const iv key = LOAD(lane);
   fv kt[WIDTH], vt[WIDTH], to_k[WIDTH], to_v[WIDTH];
-  load_turned(kt, START(k) + n * keys * k_pitch + kv * WIDTH, k_pitch, k0, keys);
-  load_turned(vt, START(v) + n * keys * v_pitch + kv * WIDTH, v_pitch, k0, keys);
+  TYPED(load_turned_, K_T)(kt, START(k) + n * keys * k_pitch + kv * WIDTH, k_pitch, k0, keys);
+  TYPED(load_turned_, V_T)(vt, START(v) + n * keys * v_pitch + kv * WIDTH, v_pitch, k0, keys);
   clear(to_k);
   clear(to_v);
   for (int head = kv * group; head < (kv + 1) * group; ++head)
     for (int t0 = begin; t0 < queries; t0 += TK) {
-      __global const float *q_rows[TK], *d_rows[TK];
+      __global const Q_T* q_rows[TK];
+      __global const D_T* d_rows[TK];
       fv s[TK], dp[TK];
-      point_at(q_rows, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
-      point_at(d_rows, START(d_o) + n * queries * d_o_pitch + head * WIDTH, d_o_pitch, t0, queries);
-      dot_rows(s, kt, q_rows);
-      dot_rows(dp, vt, d_rows);
+      TYPED(point_at_, Q_T)(q_rows, START(q) + n * queries * q_pitch + head * WIDTH, q_pitch, t0, queries);
+      TYPED(point_at_, D_T)(d_rows, START(d_o) + n * queries * d_o_pitch + head * WIDTH, d_o_pitch, t0, queries);
+      TYPED(dot_rows_, Q_T)(s, kt, q_rows);
+      TYPED(dot_rows_, D_T)(dp, vt, d_rows);
 #pragma unroll
       for (int i = 0; i < TK; ++i) {
         const int row = n * queries + min(t0 + i, queries - 1);
@@ -228,9 +254,9 @@ __kernel GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k)
         s[i] = key < (iv)(most) ? p : (fv)(0.0f);
         dp[i] = key < (iv)(most) ? ds : (fv)(0.0f);
       }
-      add_rows(to_v, s, d_rows);
-      add_rows(to_k, dp, q_rows);
+      TYPED(add_rows_, D_T)(to_v, s, d_rows);
+      TYPED(add_rows_, Q_T)(to_k, dp, q_rows);
     }
-  store_turned(to_k, START(dk) + n * keys * dk_pitch + kv * WIDTH, dk_pitch, k0, keys);
-  store_turned(to_v, START(dv) + n * keys * dv_pitch + kv * WIDTH, dv_pitch, k0, keys);
+  TYPED(store_turned_, Y_T)(to_k, START(dk) + n * keys * dk_pitch + kv * WIDTH, dk_pitch, k0, keys);
+  TYPED(store_turned_, Z_T)(to_v, START(dv) + n * keys * dv_pitch + kv * WIDTH, dv_pitch, k0, keys);
 }

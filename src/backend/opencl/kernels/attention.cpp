@@ -41,10 +41,10 @@ Call bind_delta(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList attention() {
-  static constexpr Kernel kernels[] = {{"attention", bind_attention},
-                                       {"attention_delta", bind_delta},
-                                       {"attention_dq", bind_dq},
-                                       {"attention_dkv", bind_dkv}};
+  static constexpr Kernel kernels[] = {{"attention", bind_attention, "Q K V -> O"},
+                                       {"attention_delta", bind_delta, "O D"},
+                                       {"attention_dq", bind_dq, "Q K V D -> Y"},
+                                       {"attention_dkv", bind_dkv, "Q K V D -> Y Z"}};
   return {kernels, {}};
 }
 

@@ -37,6 +37,11 @@ inline void add_ints(Call& call, const ir::Ints& values) {
   for (int64_t v : values) call.arg(int_of(v));
 }
 
+// As kernels know the type an operand is stored in.
+inline std::string_view type_name(const TensorArg& tensor) {
+  return tensor.type.dtype == DType::f16 ? "half" : "float";
+}
+
 // Kernels index a tensor with 32 bits from its start; the start itself may lie anywhere.
 inline void add_tensor(Call& call, const TensorArg& tensor) {
   int_of(tensor.rows() * tensor.pitch);
@@ -92,10 +97,15 @@ inline int64_t epilogue_code(ops::Epilogue e) {
 
 inline constexpr size_t kEpilogueSteps = 4;
 
-inline void define_epilogue(Call& call, const ir::Attrs& attrs) {
-  const auto steps = ops::epilogue_of(attrs);
+// Operands of the steps begin at `first` of the launch's.
+inline void define_epilogue(Call& call, const LaunchSpec& launch, size_t first) {
+  const auto steps = ops::epilogue_of(launch.node.attrs);
   SITU_ASSERT(steps.size() <= kEpilogueSteps, "an epilogue has at most {} steps", kEpilogueSteps);
-  for (size_t i = 0; i < steps.size(); ++i) call.define(fmt::format("E{}", i), epilogue_code(steps[i]));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    call.define(fmt::format("E{}", i), epilogue_code(steps[i]));
+    const bool reads = epilogue_code(steps[i]) >= epilogue_code(ops::Epilogue::bias);
+    if (reads && launch.in[first++].type.dtype == DType::f16) call.options += fmt::format(" -DE{}_T=half", i);
+  }
 }
 
 enum { kH, kW, kC, kOh, kOw, kO, kR, kS, kSh, kSw, kPt, kPl, kDh, kDw };  // places in window_ints

@@ -16,10 +16,10 @@
 
 // One tap for pixels that may lie outside x: pixel i under the tap is (py[i] + dy, px[i] + dx), its values start at
 // x + from[i] + step.
-static inline __global const float* tap(fv acc[TM][NV], __global const float* x, __global const float* zeros,
+static inline __global const B_T* tap(fv acc[TM][NV], __global const A_T* x, __global const A_T* zeros,
                                         const int from[TM], const int py[TM], const int px[TM], int step, int dy, int dx,
-                                        Window g, __global const float* b, int b_step, const int at[NV]) {
-  __global const float* p[TM];
+                                        Window g, __global const B_T* b, int b_step, const int at[NV]) {
+  __global const A_T* p[TM];
   int any = 0;
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
@@ -44,9 +44,9 @@ static inline __global const float* tap(fv acc[TM][NV], __global const float* x,
 }
 
 // All taps for pixels whose window lies inside x and starts at x + from[i].
-static inline void walk_inside(fv acc[TM][NV], __global const float* x, const int from[TM], __global const int* offsets,
-                               int k, __global const float* b, int b_step, const int at[NV]) {
-  __global const float* p[TM];
+static inline void walk_inside(fv acc[TM][NV], __global const A_T* x, const int from[TM], __global const int* offsets,
+                               int k, __global const B_T* b, int b_step, const int at[NV]) {
+  __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = x + from[i];
   for (int j = 0; j < k; ++j) {
@@ -57,15 +57,15 @@ static inline void walk_inside(fv acc[TM][NV], __global const float* x, const in
   }
 }
 
-__kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, WINDOW_PARAMS,
+__kernel GROUP void conv(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y_T, y) EPILOGUE_PARAMS, WINDOW_PARAMS,
                          int pixels, int groups, int panels, int b_step, int b_group, int b_panel, int last,
                          __global const int* offsets, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int group = (int)get_global_id(1) / panels, panel = (int)get_global_id(1) % panels, c0 = panel * TN;
   if (group >= groups) return;
-  __global const float* b_start = START(b) + group * b_group + panel * b_panel;
-  __global const float* x_start = START(x) + group * g.c;
+  __global const B_T* b_start = START(b) + group * b_group + panel * b_panel;
+  __global const A_T* x_start = START(x) + group * g.c;
   int at[NV];
   place_vectors(at, c0, last);
   for (int t = 0; t < tiles; ++t) {
@@ -88,7 +88,7 @@ __kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(
     if (inside) {
       walk_inside(acc, x_start, from, offsets, g.r * g.s * g.c, b_start, b_step, at);
     } else {
-      __global const float* p = b_start;
+      __global const B_T* p = b_start;
       for (int r = 0; r < g.r; ++r)
         for (int s = 0; s < g.s; ++s)
           p = tap(acc, x_start, x_slab, from, py, px, (r * g.dh * g.w + s * g.dw) * x_pitch, r * g.dh, s * g.dw, g, p,
@@ -98,7 +98,7 @@ __kernel GROUP void conv(TENSOR(const float, x), TENSOR(const float, b), TENSOR(
   }
 }
 
-__kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void conv_dx(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                             WINDOW_PARAMS, int pixels, int groups, int panels, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -106,8 +106,8 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
   if (group >= groups) return;
   const int phase_y = (int)get_global_id(2) / g.sw, phase_x = (int)get_global_id(2) % g.sw;
   const int qh = (g.oh + g.sh - 1) / g.sh, qw = (g.ow + g.sw - 1) / g.sw;  // a phase's pixels; `pixels`: of all images
-  __global const float* b_start = START(b) + (group * panels + panel) * (g.r * g.s * g.c * TN);
-  __global const float* x_start = START(x) + group * g.c;
+  __global const B_T* b_start = START(b) + (group * panels + panel) * (g.r * g.s * g.c * TN);
+  __global const A_T* x_start = START(x) + group * g.c;
   int at[NV];
   place_vectors(at, c0, c0 + TN);
   for (int t = 0; t < tiles; ++t) {
@@ -126,7 +126,7 @@ __kernel GROUP void conv_dx(TENSOR(const float, x), TENSOR(const float, b), TENS
     }
     fv acc[TM][NV];
     tile_clear(acc);
-    __global const float* p = b_start;
+    __global const B_T* p = b_start;
     for (int r = g.r - 1; r >= 0; --r) {
       for (int s = g.s - 1; s >= 0; --s) {
         const int dy = phase_y + g.pt - r * g.dh, dx = phase_x + g.pl - s * g.dw;

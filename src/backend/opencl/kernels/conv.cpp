@@ -33,7 +33,7 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
 
   Call call = make_call("conv.cl", strided ? "conv_dx" : "conv");
   define_tile(call, target, tile);
-  define_epilogue(call, attrs);
+  define_epilogue(call, launch, 2);
   for (const TensorArg* t : {&x, &b, &y}) add_tensor(call, *t);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   add_ints(call, w);
@@ -185,7 +185,7 @@ void dx_product_expand(Expansion& e) {
 }  // namespace
 
 KernelList conv() {
-  static constexpr Kernel kernels[] = {{"conv", bind_conv}, {"conv_dx", bind_conv_dx}};
+  static constexpr Kernel kernels[] = {{"conv", bind_conv, "A B * -> Y"}, {"conv_dx", bind_conv_dx, "A B * -> Y"}};
   static constexpr device::Candidate candidates[] = {
       implicit<true, false>("implicit"),
       implicit<false, false>("implicit_in_place"),

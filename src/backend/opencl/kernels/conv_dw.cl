@@ -14,13 +14,13 @@
 #include "window.clh"
 
 typedef struct {
-  __global const float* base;  // pixel (0, 0) of image 0 as seen by tap s = 0 and the group's first channel
+  __global const A_T* base;    // pixel (0, 0) of image 0 as seen by tap s = 0 and the group's first channel
   int offset[TM];              // of row i from base: its tap and channel
   int lo[TM], hi[TM];          // first and last ox whose pixel lies inside the line
   int first, last;             // ox inside for all rows
 } Rows;
 
-static inline Rows place_rows(__global const float* x, int pitch, int m0, Window g) {
+static inline Rows place_rows(__global const A_T* x, int pitch, int m0, Window g) {
   Rows rows;
   rows.base = x;
   rows.first = 0;
@@ -38,23 +38,23 @@ static inline Rows place_rows(__global const float* x, int pitch, int m0, Window
 }
 
 // One row of B at pixel `pixel`: whole vectors, or where they would pass the end of dy, its o channels.
-static inline void load_pixel(fv bv[NV], __global const float* b, const int at[NV], int pixel, int safe, int channels) {
+static inline void load_pixel(fv bv[NV], __global const B_T* b, const int at[NV], int pixel, int safe, int channels) {
   if (pixel < safe) {
     tile_load(bv, b, at);
     return;
   }
 #pragma unroll
-  for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? load_lanes(b, 0, channels) : (fv)(0.0f);
+  for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? LOAD_LANES(B_T, b, 0, channels) : (fv)(0.0f);
 }
 
 // Pixels from..to of a line, each tested: `a` points at the line in x, `b` in dy, pixel is the index of the line's first.
-static inline void walk_tested(fv acc[TM][NV], __global const float* a, int a_step, __global const float* b, int b_step,
-                               const int at[NV], const Rows* rows, __global const float* zeros, int from, int to, int pixel,
+static inline void walk_tested(fv acc[TM][NV], __global const A_T* a, int a_step, __global const B_T* b, int b_step,
+                               const int at[NV], const Rows* rows, __global const A_T* zeros, int from, int to, int pixel,
                                int safe, int channels) {
 #pragma unroll 1
   for (int ox = from; ox <= to; ++ox) {
     fv bv[NV];
-    __global const float* p[TM];
+    __global const A_T* p[TM];
     load_pixel(bv, b + ox * b_step, at, pixel + ox, safe, channels);
 #pragma unroll
     for (int i = 0; i < TM; ++i)
@@ -63,9 +63,9 @@ static inline void walk_tested(fv acc[TM][NV], __global const float* a, int a_st
   }
 }
 
-static inline void walk_inside(fv acc[TM][NV], __global const float* a, int a_step, __global const float* b, int b_step,
+static inline void walk_inside(fv acc[TM][NV], __global const A_T* a, int a_step, __global const B_T* b, int b_step,
                                const int at[NV], const Rows* rows, int from, int to) {
-  __global const float* p[TM];
+  __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = a + rows->offset[i];
   b += from * b_step;
@@ -77,7 +77,7 @@ static inline void walk_inside(fv acc[TM][NV], __global const float* a, int a_st
   }
 }
 
-__kernel GROUP void conv_dw(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int lines,
+__kernel GROUP void conv_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(Y_T, y), WINDOW_PARAMS, int lines,
                             int groups, int panels, int last, int lines_per_split, int safe) {
   const Window g = WINDOW;
   const Extra extras[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
@@ -94,8 +94,8 @@ __kernel GROUP void conv_dw(TENSOR(const float, x), TENSOR(const float, dy), TEN
   for (int line = split * lines_per_split; line < end; ++line) {
     const int n = line / g.oh, iy = (line - n * g.oh) * g.sh - g.pt + r * g.dh, pixel = line * g.ow;
     if (iy < 0 || iy >= g.h) continue;
-    __global const float* a = rows.base + (n * g.h + iy) * g.w * x_pitch;
-    __global const float* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
+    __global const A_T* a = rows.base + (n * g.h + iy) * g.w * x_pitch;
+    __global const B_T* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
     const int to = min(rows.last, safe - pixel - 1), from = min(rows.first, to + 1);
     walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, x_slab, 0, from - 1, pixel, safe, g.o);
     walk_inside(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, from, to);
@@ -109,10 +109,10 @@ __kernel GROUP void conv_dw(TENSOR(const float, x), TENSOR(const float, dy), TEN
 
 // acc += the pixels first..stop-1 of an image; `a` points at it in x, `b` at pixel `first` of it in dy. From `whole` on
 // vectors of dy are read lane by lane.
-static inline void walk_image(fv acc[TM][NV], __global const float* a, const int from[TM], __global const int* pixel_at,
-                              int first, int whole, int stop, __global const float* b, int b_step, const int at[NV],
+static inline void walk_image(fv acc[TM][NV], __global const A_T* a, const int from[TM], __global const int* pixel_at,
+                              int first, int whole, int stop, __global const B_T* b, int b_step, const int at[NV],
                               int channels) {
-  __global const float* p[TM];
+  __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = a + from[i];
   for (int q = first; q < whole; ++q) {
@@ -130,7 +130,7 @@ static inline void walk_image(fv acc[TM][NV], __global const float* a, const int
   }
 }
 
-__kernel GROUP void conv_dw_inside(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
+__kernel GROUP void conv_dw_inside(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(Y_T, y), WINDOW_PARAMS,
                                    int pixels, int groups, int panels, int last, int pixels_per_split, int safe,
                                    __global const int* pixel_at) {
   const Window g = WINDOW;
@@ -151,8 +151,8 @@ __kernel GROUP void conv_dw_inside(TENSOR(const float, x), TENSOR(const float, d
   const int end = min(pixels, (split + 1) * pixels_per_split);
   for (int pixel = split * pixels_per_split; pixel < end;) {
     const int n = pixel / in_image, first = pixel - n * in_image, stop = min(in_image, first + end - pixel);
-    __global const float* a = START(x) + n * g.h * g.w * x_pitch + group * g.c;
-    __global const float* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
+    __global const A_T* a = START(x) + n * g.h * g.w * x_pitch + group * g.c;
+    __global const B_T* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
     walk_image(acc, a, from, pixel_at, first, clamp(safe - n * in_image, first, stop), stop, b, dy_pitch, at, g.o);
     pixel += stop - first;
   }

@@ -140,7 +140,8 @@ constexpr device::Candidate product(std::string_view name) {
 }  // namespace
 
 KernelList conv_dw() {
-  static constexpr Kernel kernels[] = {{"conv_dw", bind_conv_dw}, {"conv_dw_inside", bind_conv_dw_inside}};
+  static constexpr Kernel kernels[] = {{"conv_dw", bind_conv_dw, "A B"},
+                                       {"conv_dw_inside", bind_conv_dw_inside, "A B"}};
   static constexpr device::Candidate candidates[] = {{"conv2d_dw", "lines", nullptr, seconds<false>, expand<false>},
                                                      {"conv2d_dw", "inside", nullptr, seconds<true>, expand<true>},
                                                      product<true, false>("product"),

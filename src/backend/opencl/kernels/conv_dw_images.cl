@@ -8,7 +8,7 @@
 #include "tile.clh"
 #include "window.clh"
 
-__kernel GROUP void conv_dw_images(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
+__kernel GROUP void conv_dw_images(TENSOR(const B_T, x), TENSOR(const A_T, dy), TENSOR(float, y), WINDOW_PARAMS,
                                    int lines, int lines_per_split) {
   const Window g = WINDOW;
   const int k0 = (int)get_global_id(0) * NV, o0 = (int)get_global_id(1) * TM, rows = g.r * g.s * g.c;
@@ -27,14 +27,14 @@ __kernel GROUP void conv_dw_images(TENSOR(const float, x), TENSOR(const float, d
   const int end = min(lines, (split + 1) * lines_per_split);
   for (int line = split * lines_per_split; line < end; ++line) {
     const int sheaf = line / g.oh, oy = line - sheaf * g.oh;
-    __global const float* a = START(dy) + line * g.ow * g.o * VW;
-    __global const float* b = START(x) + (sheaf * g.h + oy * g.sh) * g.w * g.c * VW;
+    __global const A_T* a = START(dy) + line * g.ow * g.o * VW;
+    __global const B_T* b = START(x) + (sheaf * g.h + oy * g.sh) * g.w * g.c * VW;
     for (int ox = 0; ox < g.ow; ++ox, a += g.o * VW, b += g.sw * g.c * VW) {
       fv bv[NV];
       tile_load(bv, b, from);
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
-        const fv av = LOAD(a + channel[i]);
+        const fv av = LOAD_AS(A_T, a + channel[i]);
 #pragma unroll
         for (int j = 0; j < NV; ++j) acc[i][j] = MAC(av, bv[j], acc[i][j]);
       }

@@ -88,7 +88,7 @@ void expand(Expansion& e) {
 }  // namespace
 
 KernelList conv_dw_images() {
-  static constexpr Kernel kernels[] = {{"conv_dw_images", bind_conv_dw}};
+  static constexpr Kernel kernels[] = {{"conv_dw_images", bind_conv_dw, "B A"}};
   static constexpr device::Candidate candidates[] = {{"conv2d_dw", "images", accepts, seconds, expand}};
   return {kernels, candidates};
 }

@@ -42,25 +42,31 @@ typedef struct {
 } Place;
 
 // The operand of a step of the epilogue at channel `col`: a bias is one number, others are gathered from the images.
-static inline fv operand_of_images(int step, Extra e, Place p, int col) {
-  if (step < BIAS) return (fv)(0.0f);
-  if (step == BIAS) return (fv)(e.x[col]);
-  float t[VW];
-#pragma unroll
-  for (int l = 0; l < VW; ++l)
-    t[l] = p.n + l < p.images ? e.x[((p.n + l) * p.in_image + p.pixel) * e.pitch + col] : 0.0f;
-  return LOAD(t);
-}
+#define DEFINE_OPERAND(NAME, T)                                                                            \
+  static inline fv NAME(int step, Extra e, Place p, int col) {                                             \
+    __global const T* x = (__global const T*)e.x;                                                          \
+    if (step < BIAS) return (fv)(0.0f);                                                                    \
+    if (step == BIAS) return (fv)(AT(T, x, col));                                                          \
+    float t[VW];                                                                                           \
+    _Pragma("unroll") for (int l = 0; l < VW; ++l) t[l] =                                                  \
+        p.n + l < p.images ? AT(T, x, ((p.n + l) * p.in_image + p.pixel) * e.pitch + col) : 0.0f;          \
+    return LOAD(t);                                                                                        \
+  }
+DEFINE_OPERAND(operand_of_images_float, float)
+#if HALVES
+DEFINE_OPERAND(operand_of_images_half, half)
+#endif
+#define OPERAND_OF_IMAGES(N) TYPED(operand_of_images_, E##N##_T)(E##N, e[N], p, col)
 
 static inline fv epilogue_of_images(fv v, const Extra* e, Place p, int col) {
-  v = epilogue_step(E0, v, operand_of_images(E0, e[0], p, col));
-  v = epilogue_step(E1, v, operand_of_images(E1, e[1], p, col));
-  v = epilogue_step(E2, v, operand_of_images(E2, e[2], p, col));
-  return epilogue_step(E3, v, operand_of_images(E3, e[3], p, col));
+  v = epilogue_step(E0, v, OPERAND_OF_IMAGES(0));
+  v = epilogue_step(E1, v, OPERAND_OF_IMAGES(1));
+  v = epilogue_step(E2, v, OPERAND_OF_IMAGES(2));
+  return epilogue_step(E3, v, OPERAND_OF_IMAGES(3));
 }
 
 // TM neighbouring floats.
-static inline void store_results(const float* from, __global float* to) {
+static inline void store_results_float(const float* from, __global float* to) {
 #if TM & 8
   vstore8(vload8(0, from), 0, to);
 #endif
@@ -74,17 +80,23 @@ static inline void store_results(const float* from, __global float* to) {
   to[TM - 1] = from[TM - 1];
 #endif
 }
+#if HALVES
+static inline void store_results_half(const float* from, __global half* to) {
+#pragma unroll
+  for (int i = 0; i < TM; ++i) PUT_half(from[i], to, i);
+}
+#endif
 
 // TM vectors of results, one for each channel from `to` on; image by image they lie `step` apart. At an edge fewer
 // images or channels exist: then in loops that stay loops, so that this rare path stays small.
-static inline void store_turned(fv t[TURNED], __global float* to, int step, int images, int channels) {
+static inline void store_turned(fv t[TURNED], __global Y_T* to, int step, int images, int channels) {
   turn_results(t);
   float results[VW * TURNED];
 #pragma unroll
   for (int i = 0; i < TURNED; ++i) STORE(t[i], results + i * VW);
   if (images >= VW && channels >= TM) {
 #pragma unroll
-    for (int l = 0; l < VW; ++l) store_results(results + l * TURNED, to + l * step);
+    for (int l = 0; l < VW; ++l) TYPED(store_results_, Y_T)(results + l * TURNED, to + l * step);
     return;
   }
   float edge[VW * TURNED];
@@ -93,10 +105,10 @@ static inline void store_turned(fv t[TURNED], __global float* to, int step, int 
 #pragma unroll 1
   for (int l = 0; l < min(VW, images); ++l)
 #pragma unroll 1
-    for (int i = 0; i < min(TM, channels); ++i) to[l * step + i] = edge[l * TURNED + i];
+    for (int i = 0; i < min(TM, channels); ++i) PUT(Y_T, edge[l * TURNED + i], to, l * step + i);
 }
 
-static inline void store_images(fv acc[TM][NV], __global float* y, int pitch, Place first, int o0, int o, const Extra* e) {
+static inline void store_images(fv acc[TM][NV], __global Y_T* y, int pitch, Place first, int o0, int o, const Extra* e) {
 #pragma unroll
   for (int j = 0; j < NV; ++j) {
     const Place p = {first.n + j * VW, first.images, first.in_image, first.pixel};
@@ -112,7 +124,7 @@ static inline void store_images(fv acc[TM][NV], __global float* y, int pitch, Pl
 
 // Weight (tap, c, result) lies at w + tap * w_tap + c * w_channel + result * w_result: for the data gradient w starts at
 // the last tap and w_tap is negative. `joined`: the taps of a line and their channels follow each other in both operands.
-__kernel GROUP void conv_images(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void conv_images(TENSOR(const B_T, x), TENSOR(const A_T, w), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                 WINDOW_PARAMS, int images, int w_first, int w_tap, int w_channel, int w_result, int joined,
                                 int tiles) {
   const Window g = WINDOW;
@@ -122,7 +134,7 @@ __kernel GROUP void conv_images(TENSOR(const float, x), TENSOR(const float, w), 
   int at[NV];
 #pragma unroll
   for (int j = 0; j < NV; ++j) at[j] = min(j, (images - 1) / VW - sheaf) * size;
-  __global const float* p[TM];
+  __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = START(w) + w_first + min(o0 + i, g.o - 1) * w_result;
   for (int t = 0; t < tiles; ++t) {
@@ -133,9 +145,9 @@ __kernel GROUP void conv_images(TENSOR(const float, x), TENSOR(const float, w), 
     fv acc[TM][NV];
     tile_clear(acc);
     for (int r = ry.from; r < ry.to; ++r) {
-      __global const float* line = START(x) + sheaf * size + ((y0 + r * g.dh) * g.w + x0) * g.c * VW;
+      __global const B_T* line = START(x) + sheaf * size + ((y0 + r * g.dh) * g.w + x0) * g.c * VW;
       for (int s = rx.from; s < rx.to; s += joined ? g.s : 1) {
-        __global const float* b = line + s * g.dw * g.c * VW;
+        __global const B_T* b = line + s * g.dw * g.c * VW;
         int k = joined ? (rx.to - s) * g.c : g.c, offset = (r * g.s + s) * w_tap;
         do {
           fv bv[NV];

@@ -35,7 +35,7 @@ Call bind_conv(const LaunchSpec& launch, const Target& target) {
 
   Call call = make_call("conv_images.cl", "conv_images");
   define_tile(call, target, tile);
-  define_epilogue(call, attrs);
+  define_epilogue(call, launch, 2);
   for (const TensorArg* t : {&x, &w, &y}) add_tensor(call, *t);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   add_ints(call, g);
@@ -87,7 +87,7 @@ void expand(Expansion& e) {
 }  // namespace
 
 KernelList conv_images() {
-  static constexpr Kernel kernels[] = {{"conv_images", bind_conv}};
+  static constexpr Kernel kernels[] = {{"conv_images", bind_conv, "B - * -> Y"}};
   static constexpr device::Candidate candidates[] = {
       {"conv2d", "images", accepts<false>, seconds<false>, expand<false>},
       {"conv2d_dx", "images", accepts<true>, seconds<true>, expand<true>}};

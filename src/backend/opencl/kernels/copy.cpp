@@ -4,6 +4,15 @@
 namespace situ::opencl::kernels {
 namespace {
 
+// 16-bit words where both sides are stored as half; a conversion where one is.
+void define_words(Call& call, const TensorArg& x, const TensorArg& y) {
+  const bool from_half = x.type.dtype == DType::f16, to_half = y.type.dtype == DType::f16;
+  if (!from_half && !to_half) return;
+  const bool both = from_half && to_half;
+  call.options += fmt::format(" -DX_T={} -DY_T={}", both ? "short" : type_name(x), both ? "short" : type_name(y));
+  call.define("TURNS", 0);
+}
+
 Call bind_copy(const LaunchSpec& launch, const Target& target) {
   const TensorArg &x = launch.in[0], &y = launch.out[0];
   const bool one_row = x.dense() && y.dense();
@@ -11,6 +20,7 @@ Call bind_copy(const LaunchSpec& launch, const Target& target) {
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
   Call call = make_call("copy.cl", "copy");
   call.define("VW", vw);
+  define_words(call, x, y);
   add_tensors(call, {x, y});
   add_ints(call, {rows, cols, chunk});
   return set_grid(call, ceil_div(ceil_div(cols, vw), chunk), rows, 1, one_row ? tuned(target, "vector.WX") : 1);
@@ -23,6 +33,7 @@ Call bind_pad(const LaunchSpec& launch, const Target& target) {
   const int64_t lines = y.shape()[0] * y.shape()[1];
   Call call = make_call("copy.cl", "pad");
   call.define("VW", tuned(target, "vector.VW"));
+  define_words(call, x, y);
   add_tensors(call, {x, y});
   add_ints(call, {lines, x.shape()[1], x.shape()[2], x.cols(), y.shape()[1], y.shape()[2], before[0], before[1]});
   return set_grid(call, lines, 1, 1, std::min<int64_t>(tuned(target, "vector.WX"), 16));
@@ -59,6 +70,7 @@ Call bind_transpose(const LaunchSpec& launch, const Target& target) {
   const int64_t side = tuned(target, "copy.SIDE");
   Call call = make_call("copy.cl", "transpose");
   call.define("VW", tuned(target, "vector.VW")).define("SIDE", side);
+  define_words(call, launch.in[0], launch.out[0]);
   add_tensors(call, {launch.in[0], launch.out[0]});
   call.arg(table_of(axes, 2));
   add_ints(call, {static_cast<int64_t>(axes.size()), cols.extent, cols.strides[1], others.extent, others.strides[0]});
@@ -68,7 +80,8 @@ Call bind_transpose(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList copy() {
-  static constexpr Kernel kernels[] = {{"copy", bind_copy}, {"pad", bind_pad}, {"transpose", bind_transpose}};
+  static constexpr Kernel kernels[] = {
+      {"copy", bind_copy, "* -> *"}, {"pad", bind_pad, "* -> *"}, {"transpose", bind_transpose, "* -> *"}};
   return {kernels, {}};
 }
 

@@ -24,13 +24,13 @@
 
 // acc[i] += one row of taps at TM pixels; `line` points at the column of x under the first tap of the first pixel, which
 // is column `first` of the image and may lie outside.
-static inline void add_taps(fv acc[TM][NV], __global const float* line, __global const float* zeros, int pitch, int first,
+static inline void add_taps(fv acc[TM][NV], __global const A_T* line, __global const A_T* zeros, int pitch, int first,
                             Window g, __global const float* w, int w_step) {
 #if KS
   fv columns[(TM - 1) * KSW + KS];
 #pragma unroll
   for (int j = 0; j < (TM - 1) * KSW + KS; ++j)
-    columns[j] = LOAD((uint)(first + j) < (uint)g.w ? line + j * pitch : zeros);
+    columns[j] = LOAD_AS(A_T, (uint)(first + j) < (uint)g.w ? line + j * pitch : zeros);
 #pragma unroll
   for (int s = 0; s < KS; ++s) {
     const fv wv = LOAD(w + s * w_step);
@@ -43,13 +43,13 @@ static inline void add_taps(fv acc[TM][NV], __global const float* line, __global
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       const int j = i * g.sw + s * g.dw;
-      acc[i][0] = MAC(LOAD((uint)(first + j) < (uint)g.w ? line + j * pitch : zeros), wv, acc[i][0]);
+      acc[i][0] = MAC(LOAD_AS(A_T, (uint)(first + j) < (uint)g.w ? line + j * pitch : zeros), wv, acc[i][0]);
     }
   }
 #endif
 }
 
-__kernel GROUP void depthwise(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void depthwise(TENSOR(const A_T, x), TENSOR(const float, w), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                               WINDOW_PARAMS, int lines, int flip, int chunk, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -78,7 +78,7 @@ __kernel GROUP void depthwise(TENSOR(const float, x), TENSOR(const float, w), TE
   }
 }
 
-__kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void depthwise_dx(TENSOR(const A_T, x), TENSOR(const float, w), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                  WINDOW_PARAMS, int pixels, int chunk) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -112,7 +112,7 @@ __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w),
         for (int i = 0; i < TM; ++i) {
           const int iy = qy[i] + dy / g.sh, ix = qx[i] + dx / g.sw;
           const int there = ((uint)iy < (uint)g.h) & ((uint)ix < (uint)g.w);
-          acc[i][0] = MAC(LOAD(there ? START(x) + c + (pixel0[i] + iy * g.w + ix) * x_pitch : x_slab), wv, acc[i][0]);
+          acc[i][0] = MAC(LOAD_AS(A_T, there ? START(x) + c + (pixel0[i] + iy * g.w + ix) * x_pitch : x_slab), wv, acc[i][0]);
         }
       }
     }
@@ -122,19 +122,19 @@ __kernel GROUP void depthwise_dx(TENSOR(const float, x), TENSOR(const float, w),
 
 // acc += pixels from..to-1 of a line of dy (at b) times what lies under a row of taps in a line of x (at a, under the first
 // tap of pixel 0). `tested`: taps may lie outside the line.
-static inline void add_pixels(fv acc[KS + !KS], __global const float* a, int pitch, __global const float* zeros,
-                              __global const float* b, int b_step, Window g, int first, int from, int to, int tested) {
+static inline void add_pixels(fv acc[KS + !KS], __global const A_T* a, int pitch, __global const A_T* zeros,
+                              __global const B_T* b, int b_step, Window g, int first, int from, int to, int tested) {
   for (int ox = from; ox < to; ++ox) {
-    const fv bv = LOAD(b + ox * b_step);
+    const fv bv = LOAD_AS(B_T, b + ox * b_step);
 #pragma unroll
     for (int s = 0; s < KS; ++s) {
       const int j = ox * g.sw + s * g.dw, there = !tested || (uint)(first + j) < (uint)g.w;
-      acc[s] = MAC(LOAD(there ? a + j * pitch : zeros), bv, acc[s]);
+      acc[s] = MAC(LOAD_AS(A_T, there ? a + j * pitch : zeros), bv, acc[s]);
     }
   }
 }
 
-__kernel GROUP void depthwise_dw(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS,
+__kernel GROUP void depthwise_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(float, y), WINDOW_PARAMS,
                                  int lines, int lines_per_split) {
   const Window g = WINDOW;
   const int groups = (g.s + KS - 1) / max(KS, 1), split = get_global_id(2);
@@ -152,12 +152,12 @@ __kernel GROUP void depthwise_dw(TENSOR(const float, x), TENSOR(const float, dy)
     for (int s = 0; s < KS; ++s) acc[r][s] = (fv)(0.0f);
   for (int line = split * lines_per_split; line < end; ++line) {
     const int n = line / g.oh, iy0 = (line - n * g.oh) * g.sh - g.pt + r0 * g.dh;
-    __global const float* b = START(dy) + line * g.ow * dy_pitch + c;
+    __global const B_T* b = START(dy) + line * g.ow * dy_pitch + c;
 #pragma unroll
     for (int r = 0; r < KR; ++r) {
       const int iy = iy0 + r * g.dh, ix = s0 * g.dw - g.pl;
       if ((uint)iy >= (uint)g.h) continue;
-      __global const float* a = START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c;
+      __global const A_T* a = START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c;
       add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, 0, first, 1);
       add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, first, last, 0);
       add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, last, g.ow, 1);

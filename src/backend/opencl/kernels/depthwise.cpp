@@ -27,7 +27,7 @@ Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_
       .define("MAC_FORM", tuned(target, "gemm.MAC"));
   if (rows != 3) call.define("KR", rows);
   if (stride != 1) call.define("KSW", stride);
-  define_epilogue(call, launch.node.attrs);
+  define_epilogue(call, launch, 2);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.in[1]);
   add_tensor(call, launch.out[0]);
@@ -135,8 +135,9 @@ void expand_dw(Expansion& e) {
 }  // namespace
 
 KernelList depthwise() {
-  static constexpr Kernel kernels[] = {
-      {"depthwise", bind_forward}, {"depthwise_dx", bind_dx}, {"depthwise_dw", bind_dw}};
+  static constexpr Kernel kernels[] = {{"depthwise", bind_forward, "A - * -> Y"},
+                                       {"depthwise_dx", bind_dx, "A - * -> Y"},
+                                       {"depthwise_dw", bind_dw, "A B"}};
   static constexpr device::Candidate candidates[] = {{"conv2d", "depthwise", forward_accepts, seconds, expand_forward},
                                                      {"conv2d_dx", "depthwise", dx_accepts, seconds, expand_dx},
                                                      {"conv2d_dw", "depthwise", dw_accepts, seconds, expand_dw}};

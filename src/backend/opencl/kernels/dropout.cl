@@ -6,6 +6,25 @@
 // blocks.
 #include "common.clh"
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
+#define LOAD4_float(p) vload4(0, p)
+#define LOAD4_half(p) (float4)(AT_half(p, 0), AT_half(p, 1), AT_half(p, 2), AT_half(p, 3))
+#define STORE4_float(v, p) vstore4(v, 0, p)
+#define STORE4_half(v, p)              \
+  {                                    \
+    const float4 four = v;             \
+    PUT_half(four.x, p, 0);            \
+    PUT_half(four.y, p, 1);            \
+    PUT_half(four.z, p, 2);            \
+    PUT_half(four.w, p, 3);            \
+  }
+
 static inline uint4 philox(uint c0, uint c1, uint c2, uint c3, uint key0, uint key1) {
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -21,8 +40,8 @@ static inline uint4 philox(uint c0, uint c1, uint c2, uint c3, uint key0, uint k
   return (uint4)(c0, c1, c2, c3);
 }
 
-__kernel GROUP void dropout(TENSOR(const float, x), TENSOR(const int, seed), TENSOR(const int, step),
-                            TENSOR(const int, micro), TENSOR(float, y), int count, int cols, int chunk, int stream,
+__kernel GROUP void dropout(TENSOR(const X_T, x), TENSOR(const int, seed), TENSOR(const int, step),
+                            TENSOR(const int, micro), TENSOR(Y_T, y), int count, int cols, int chunk, int stream,
                             float p, float keep) {
   const int first = (int)get_global_id(0) * chunk, end = min((count + 3) / 4, first + chunk);
   const uint key0 = START(seed)[0], key1 = stream, now = START(step)[0];
@@ -33,8 +52,8 @@ __kernel GROUP void dropout(TENSOR(const float, x), TENSOR(const int, seed), TEN
     const uint4 words = philox((uint)number_of_block, (uint)(number_of_block >> 32), now, 0, key0, key1);
     const float4 numbers = convert_float4(words >> 8) * 0x1p-24f;
     if (col + 4 <= cols) {
-      const float4 v = vload4(0, START(x) + row * x_pitch + col);
-      vstore4(numbers >= (float4)(p) ? v * keep : (float4)(0.0f), 0, START(y) + row * y_pitch + col);
+      const float4 v = TYPED(LOAD4_, X_T)(START(x) + row * x_pitch + col);
+      TYPED(STORE4_, Y_T)(numbers >= (float4)(p) ? v * keep : (float4)(0.0f), START(y) + row * y_pitch + col);
       col += 4;
       continue;
     }
@@ -45,8 +64,8 @@ __kernel GROUP void dropout(TENSOR(const float, x), TENSOR(const int, seed), TEN
         col = 0;
         ++row;
       }
-      const float v = START(x)[row * x_pitch + col];
-      START(y)[row * y_pitch + col] = number[l] >= p ? v * keep : 0.0f;
+      const float v = AT(X_T, START(x), row * x_pitch + col);
+      PUT(Y_T, number[l] >= p ? v * keep : 0.0f, START(y), row * y_pitch + col);
     }
   }
 }

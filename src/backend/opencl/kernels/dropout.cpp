@@ -21,7 +21,7 @@ Call bind_dropout(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList dropout() {
-  static constexpr Kernel kernels[] = {{"dropout", bind_dropout}};
+  static constexpr Kernel kernels[] = {{"dropout", bind_dropout, "X -> Y"}};
   return {kernels, {}};
 }
 

@@ -9,19 +9,26 @@
 // element, so nothing is atomic and the order of the sum is fixed.
 #include "common.clh"
 
+#ifndef D_T
+#define D_T float  // likewise dy
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
 #define ID(i) START(ids)[(i) / id_cols * ids_pitch + (i) % id_cols]
 
-__kernel GROUP void gather(TENSOR(const float, table), TENSOR(const int, ids), TENSOR(float, y), int count, int id_cols,
+__kernel GROUP void gather(TENSOR(const float, table), TENSOR(const int, ids), TENSOR(Y_T, y), int count, int id_cols,
                            int rows, int cols, int chunk, int whole) {
   const int vectors = VECTORS(cols), first = (int)get_global_id(0) * chunk, end = min(count * vectors, first + chunk);
   for (int unit = first; unit < end; ++unit) {
     const int i = unit / vectors, vector = unit - i * vectors, id = ID(i), known = id >= 0 && id < rows;
     const fv v = known ? LOAD(START(table) + id * table_pitch + vector_start(vector, cols)) : (fv)(0.0f);
-    store_vector(v, START(y) + i * y_pitch, vector, cols, whole);
+    STORE_VECTOR(Y_T, v, START(y) + i * y_pitch, vector, cols, whole);
   }
 }
 
-__kernel GROUP void gather_grad(TENSOR(const int, ids), TENSOR(const float, dy), TENSOR(float, y), int count, int id_cols,
+__kernel GROUP void gather_grad(TENSOR(const int, ids), TENSOR(const D_T, dy), TENSOR(float, y), int count, int id_cols,
                                 int rows, int cols, int block) {
   const int c = (int)get_global_id(0) * VW, from = (int)get_global_id(1) * block, to = min(rows, from + block);
   if (c >= cols) return;
@@ -31,7 +38,7 @@ __kernel GROUP void gather_grad(TENSOR(const int, ids), TENSOR(const float, dy),
   for (int i = 0; i < count; ++i) {
     const int id = ID(i);
     if (id < from || id >= to) continue;
-    const fv sum = load_lanes(out + id * y_pitch, 0, lanes) + load_lanes(START(dy) + i * dy_pitch + c, 0, lanes);
+    const fv sum = load_lanes(out + id * y_pitch, 0, lanes) + LOAD_LANES(D_T, START(dy) + i * dy_pitch + c, 0, lanes);
     store_lanes(sum, out + id * y_pitch, 0, lanes);
   }
 }

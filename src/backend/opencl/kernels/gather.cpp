@@ -40,7 +40,7 @@ Call bind_one_hot(const LaunchSpec& launch, const Target& target) {
 
 KernelList gather() {
   static constexpr Kernel kernels[] = {
-      {"gather", bind_gather}, {"gather_grad", bind_gradient}, {"one_hot", bind_one_hot}};
+      {"gather", bind_gather, "- - -> Y"}, {"gather_grad", bind_gradient, "- D"}, {"one_hot", bind_one_hot}};
   return {kernels, {}};
 }
 

@@ -15,9 +15,9 @@
 #define K_BLOCK 512  // terms of a sum that are added up before it joins the others: rounding errors grow with both counts
 #endif
 
-static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch, int m0, int m, __global const float* b,
+static inline void multiply(fv acc[TM][NV], __global const A_T* a, int a_pitch, int m0, int m, __global const B_T* b,
                             int b_step, const int at[NV], int k0, int k1) {
-  __global const float* p[TM];
+  __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = a + min(m0 + i, m - 1) * (TA ? 1 : a_pitch);
   for (int k = k0; k < k1; ++k) {
@@ -28,15 +28,15 @@ static inline void multiply(fv acc[TM][NV], __global const float* a, int a_pitch
   }
 }
 
-__kernel GROUP void gemm(TENSOR(const float, a), TENSOR(const float, b), TENSOR(float, y) EPILOGUE_PARAMS, int m, int n,
+__kernel GROUP void gemm(TENSOR(const A_T, a), TENSOR(const B_T, b), TENSOR(Y_T, y) EPILOGUE_PARAMS, int m, int n,
                          int k, int b_step, int b_panel, int last, int k_split, int k_step, int a_batch, int b_batch,
                          int y_batch, int tiles) {
   const int panel = get_global_id(1), part = get_global_id(2), c0 = panel * TN;
   if (c0 >= n) return;
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int k0 = part * k_step, k1 = min(k, k0 + k_split);
-  __global const float* a_start = START(a) + part * a_batch;
-  __global const float* b_start = START(b) + part * b_batch + panel * b_panel + k0 * b_step;
+  __global const A_T* a_start = START(a) + part * a_batch;
+  __global const B_T* b_start = START(b) + part * b_batch + panel * b_panel + k0 * b_step;
   int at[NV];
   place_vectors(at, c0, last);
   for (int t = 0; t < tiles; ++t) {

@@ -25,9 +25,9 @@ Parts batch_parts(const ir::Attrs& attrs, TensorArg& a, TensorArg& b, TensorArg&
   p.a = a.pitch, p.b = b.pitch, p.y = y.pitch;
   for (const TensorArg* t : {&a, &b, &y}) int_of(p.count * t->pitch);
   const bool ta = attrs.flag("ta");
-  a.pitch = ta ? p.m : p.k, a.type = f32({ta ? p.k : p.m, a.pitch});
-  b.pitch = p.n, b.type = f32({p.k, p.n});
-  y.pitch = p.n, y.type = f32({p.m, p.n});
+  a.pitch = ta ? p.m : p.k, a.type.shape = Shape{ta ? p.k : p.m, a.pitch};
+  b.pitch = p.n, b.type.shape = Shape{p.k, p.n};
+  y.pitch = p.n, y.type.shape = Shape{p.m, p.n};
   return p;
 }
 Parts split_parts(const ir::Attrs& attrs, const TensorArg& a, const TensorArg& y) {
@@ -50,7 +50,7 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   Call call = make_call("gemm.cl", "gemm");
   define_tile(call, target, tile);
   call.define("TA", attrs.flag("ta"));
-  define_epilogue(call, attrs);
+  define_epilogue(call, launch, 2);
   for (const TensorArg* t : {&a, &b, &y}) add_tensor(call, *t);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   const int64_t rows = ceil_div(p.m, tile.tm), panels = ceil_div(p.n, tile.tn());
@@ -90,7 +90,7 @@ constexpr device::Candidate candidate(std::string_view name) {
 }  // namespace
 
 KernelList gemm() {
-  static constexpr Kernel kernels[] = {{"gemm", bind_gemm}};
+  static constexpr Kernel kernels[] = {{"gemm", bind_gemm, "A B * -> Y"}};
   static constexpr device::Candidate candidates[] = {candidate<true, false>("packed"),
                                                      candidate<false, false>("in_place"),
                                                      candidate<true, true>("packed_split"),

@@ -11,6 +11,16 @@
 #define LANES 0  // 1: a vector holds several groups
 #endif
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef D_T
+#define D_T float  // likewise dy
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
 #define TERMS 64  // added up before they join the total
 
 // The sum over the group, in each of its lanes, of VECTOR (at pixel p, channels c..c + VW - 1) and SCALAR (at channel c).
@@ -81,57 +91,60 @@ static inline void store_statistics(fv v, __global float* p, int width) {
 static inline fv square(fv v) { return v * v; }
 static inline float square_one(float v) { return v * v; }
 
-__kernel GROUP void group_norm(TENSOR(const float, x), TENSOR(const float, gamma), TENSOR(const float, beta),
-                               TENSOR(float, y), TENSOR(float, mean), TENSOR(float, rstd), int images, int pixels,
+__kernel GROUP void group_norm(TENSOR(const X_T, x), TENSOR(const float, gamma), TENSOR(const float, beta),
+                               TENSOR(Y_T, y), TENSOR(float, mean), TENSOR(float, rstd), int images, int pixels,
                                int spans, int span, int width, float eps) {
   const int item = get_global_id(0), image = get_global_id(1), first = item * span, group = first / width;
   if (item >= spans || image >= images) return;
-  __global const float *in = START(x) + image * pixels * x_pitch + first, *scale = START(gamma) + first;
+  __global const X_T* in = START(x) + image * pixels * x_pitch + first;
+  __global const float* scale = START(gamma) + first;
   __global const float* offset = START(beta) + first;
-  __global float* out = START(y) + image * pixels * y_pitch + first;
+  __global Y_T* out = START(y) + image * pixels * y_pitch + first;
   const fv n = (fv)((float)pixels * (float)width);
-  SUM_GROUP(total, LOAD(in + p * x_pitch + c), in[p * x_pitch + c])
+  SUM_GROUP(total, LOAD_AS(X_T, in + p * x_pitch + c), AT(X_T, in, p * x_pitch + c))
   const fv m = total / n;
   const float m0 = first_lane(m);
-  SUM_GROUP(squares, square(LOAD(in + p * x_pitch + c) - m), square_one(in[p * x_pitch + c] - m0))
+  SUM_GROUP(squares, square(LOAD_AS(X_T, in + p * x_pitch + c) - m), square_one(AT(X_T, in, p * x_pitch + c) - m0))
   const fv s = (fv)(1.0f) / sqrt(squares / n + (fv)(eps));
   const float s0 = first_lane(s);
   EACH_PIXEL {
-    __global const float* from = in + p * x_pitch;
-    __global float* to = out + p * y_pitch;
+    __global const X_T* from = in + p * x_pitch;
+    __global Y_T* to = out + p * y_pitch;
     int c = 0;
-    for (; c + VW <= span; c += VW) STORE((LOAD(from + c) - m) * s * LOAD(scale + c) + LOAD(offset + c), to + c);
-    for (; c < span; ++c) to[c] = (from[c] - m0) * s0 * scale[c] + offset[c];
+    for (; c + VW <= span; c += VW) STORE_AS(Y_T, (LOAD_AS(X_T, from + c) - m) * s * LOAD(scale + c) + LOAD(offset + c), to + c);
+    for (; c < span; ++c) PUT(Y_T, (AT(X_T, from, c) - m0) * s0 * scale[c] + offset[c], to, c);
   }
   store_statistics(m, START(mean) + image * mean_pitch + group, width);
   store_statistics(s, START(rstd) + image * rstd_pitch + group, width);
 }
 
-__kernel GROUP void group_norm_dx(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(const float, gamma),
-                                  TENSOR(const float, mean), TENSOR(const float, rstd), TENSOR(float, dx), int images,
+__kernel GROUP void group_norm_dx(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(const float, gamma),
+                                  TENSOR(const float, mean), TENSOR(const float, rstd), TENSOR(Y_T, dx), int images,
                                   int pixels, int spans, int span, int width) {
   const int item = get_global_id(0), image = get_global_id(1), first = item * span, group = first / width;
   if (item >= spans || image >= images) return;
-  __global const float *in = START(x) + image * pixels * x_pitch + first, *scale = START(gamma) + first;
-  __global const float* din = START(dy) + image * pixels * dy_pitch + first;
-  __global float* out = START(dx) + image * pixels * dx_pitch + first;
+  __global const X_T* in = START(x) + image * pixels * x_pitch + first;
+  __global const float* scale = START(gamma) + first;
+  __global const D_T* din = START(dy) + image * pixels * dy_pitch + first;
+  __global Y_T* out = START(dx) + image * pixels * dx_pitch + first;
   const fv n = (fv)((float)pixels * (float)width);
   const fv m = load_statistics(START(mean) + image * mean_pitch + group, width);
   const fv s = load_statistics(START(rstd) + image * rstd_pitch + group, width);
   const float m0 = first_lane(m), s0 = first_lane(s);
-  SUM_GROUP(total, LOAD(din + p * dy_pitch + c) * LOAD(scale + c), din[p * dy_pitch + c] * scale[c])
-  SUM_GROUP(products, LOAD(din + p * dy_pitch + c) * LOAD(scale + c) * ((LOAD(in + p * x_pitch + c) - m) * s),
-            din[p * dy_pitch + c] * scale[c] * ((in[p * x_pitch + c] - m0) * s0))
+  SUM_GROUP(total, LOAD_AS(D_T, din + p * dy_pitch + c) * LOAD(scale + c), AT(D_T, din, p * dy_pitch + c) * scale[c])
+  SUM_GROUP(products, LOAD_AS(D_T, din + p * dy_pitch + c) * LOAD(scale + c) * ((LOAD_AS(X_T, in + p * x_pitch + c) - m) * s),
+            AT(D_T, din, p * dy_pitch + c) * scale[c] * ((AT(X_T, in, p * x_pitch + c) - m0) * s0))
   const fv plain = total / n, share = products / n;
   const float plain0 = first_lane(plain), share0 = first_lane(share);
   EACH_PIXEL {
-    __global const float *from = in + p * x_pitch, *gradient = din + p * dy_pitch;
-    __global float* to = out + p * dx_pitch;
+    __global const X_T* from = in + p * x_pitch;
+    __global const D_T* gradient = din + p * dy_pitch;
+    __global Y_T* to = out + p * dx_pitch;
     int c = 0;
     for (; c + VW <= span; c += VW) {
-      const fv g = LOAD(gradient + c) * LOAD(scale + c), h = (LOAD(from + c) - m) * s;
-      STORE(s * (g - plain - h * share), to + c);
+      const fv g = LOAD_AS(D_T, gradient + c) * LOAD(scale + c), h = (LOAD_AS(X_T, from + c) - m) * s;
+      STORE_AS(Y_T, s * (g - plain - h * share), to + c);
     }
-    for (; c < span; ++c) to[c] = s0 * (gradient[c] * scale[c] - plain0 - (from[c] - m0) * s0 * share0);
+    for (; c < span; ++c) PUT(Y_T, s0 * (AT(D_T, gradient, c) * scale[c] - plain0 - (AT(X_T, from, c) - m0) * s0 * share0), to, c);
   }
 }

@@ -28,7 +28,7 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) { return group_call
 }  // namespace
 
 KernelList group_norm() {
-  static constexpr Kernel kernels[] = {{"group_norm", bind_forward}, {"group_norm_dx", bind_dx}};
+  static constexpr Kernel kernels[] = {{"group_norm", bind_forward, "X -> Y"}, {"group_norm_dx", bind_dx, "X D -> Y"}};
   return {kernels, {}};
 }
 

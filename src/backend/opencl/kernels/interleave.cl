@@ -6,37 +6,44 @@
 // are transposed in registers; the last block starts early.
 #include "turn.clh"
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
 DEFINE_TURN(turn_images, VW)
 
 // VW neighbouring values of each image of a sheaf, `step` apart; images from `lanes` on are zeros.
-static inline void interleave_run(__global const float* in, int step, int lanes, __global const float* zeros,
-                                  __global float* out) {
+static inline void interleave_run(__global const X_T* in, int step, int lanes, __global const X_T* zeros,
+                                  __global Y_T* out) {
   fv t[VW];
 #pragma unroll
   for (int l = 0; l < VW; ++l) {
-    __global const float* p = l < lanes ? in + l * step : zeros;
-    t[l] = LOAD(p);
+    __global const X_T* p = l < lanes ? in + l * step : zeros;
+    t[l] = LOAD_AS(X_T, p);
   }
   turn_images(t);
 #pragma unroll
-  for (int l = 0; l < VW; ++l) STORE(t[l], out + l * VW);
+  for (int l = 0; l < VW; ++l) STORE_AS(Y_T, t[l], out + l * VW);
 }
 
-static inline void interleave_one(__global const float* in, int step, int lanes, __global float* out) {
-  for (int l = 0; l < VW; ++l) out[l] = l < lanes ? in[l * step] : 0.0f;
+static inline void interleave_one(__global const X_T* in, int step, int lanes, __global Y_T* out) {
+  for (int l = 0; l < VW; ++l) PUT(Y_T, l < lanes ? AT(X_T, in, l * step) : 0.0f, out, l);
 }
 
 // Images of h x w x c into sheaves of ph x pw x c.
-__kernel GROUP void interleave_images(TENSOR(const float, x), TENSOR(float, y), int images, int h, int w, int c, int ph,
+__kernel GROUP void interleave_images(TENSOR(const X_T, x), TENSOR(Y_T, y), int images, int h, int w, int c, int ph,
                                       int pw, int top, int left) {
   const int line = get_global_id(0), sheaf = get_global_id(1), iy = line - top, lanes = min(VW, images - sheaf * VW);
   if (line >= ph) return;
   const int first = max(left, 0), last = iy >= 0 && iy < h ? max(first, min(pw, left + w)) : first;
   const int step = h * w * x_pitch, count = (last - first) * c;
-  __global float* out = START(y) + (sheaf * ph + line) * pw * c * VW;
-  __global const float* in = START(x) + sheaf * VW * step + (iy * w + first - left) * x_pitch;
-  for (int i = 0; i < first * c; ++i) STORE((fv)(0.0f), out + i * VW);
-  for (int i = last * c; i < pw * c; ++i) STORE((fv)(0.0f), out + i * VW);
+  __global Y_T* out = START(y) + (sheaf * ph + line) * pw * c * VW;
+  __global const X_T* in = START(x) + sheaf * VW * step + (iy * w + first - left) * x_pitch;
+  for (int i = 0; i < first * c; ++i) STORE_AS(Y_T, (fv)(0.0f), out + i * VW);
+  for (int i = last * c; i < pw * c; ++i) STORE_AS(Y_T, (fv)(0.0f), out + i * VW);
   out += first * c * VW;
   if (x_pitch == c && count >= VW)
     for (int i = 0; i < count; i += VW) {

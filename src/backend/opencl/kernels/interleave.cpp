@@ -19,7 +19,7 @@ Call bind_interleave(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList interleave() {
-  static constexpr Kernel kernels[] = {{"interleave_images", bind_interleave}};
+  static constexpr Kernel kernels[] = {{"interleave_images", bind_interleave, "X -> Y"}};
   return {kernels, {}};
 }
 

@@ -11,6 +11,13 @@
 #define CENTRE 0  // norm_sums: mean and rstd belong to 0 an image's group of columns, 1 a row, 2 a row without a mean
 #endif
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef D_T
+#define D_T float  // likewise dy
+#endif
+
 #define BLOCK 32   // rows summed before they join the rest
 #define BLOCKS 32  // blocks joined before they join the total
 
@@ -35,32 +42,32 @@ static inline Moments no_moments(void) {
   return m;
 }
 
-static inline Moments block_moments(__global const float* x, int pitch, int rows) {
+static inline Moments block_moments(__global const X_T* x, int pitch, int rows) {
   fv a = (fv)(0.0f), b = a;
   int r = 0;
   for (; r + 2 <= rows; r += 2) {
-    a += LOAD(x + r * pitch);
-    b += LOAD(x + (r + 1) * pitch);
+    a += LOAD_AS(X_T, x + r * pitch);
+    b += LOAD_AS(X_T, x + (r + 1) * pitch);
   }
-  if (r < rows) a += LOAD(x + r * pitch);
+  if (r < rows) a += LOAD_AS(X_T, x + r * pitch);
   Moments m;
   m.count = rows;
   m.mean = (a + b) / (fv)((float)rows);
   a = b = (fv)(0.0f);
   for (r = 0; r + 2 <= rows; r += 2) {
-    const fv d = LOAD(x + r * pitch) - m.mean, e = LOAD(x + (r + 1) * pitch) - m.mean;
+    const fv d = LOAD_AS(X_T, x + r * pitch) - m.mean, e = LOAD_AS(X_T, x + (r + 1) * pitch) - m.mean;
     a += d * d;
     b += e * e;
   }
   if (r < rows) {
-    const fv d = LOAD(x + r * pitch) - m.mean;
+    const fv d = LOAD_AS(X_T, x + r * pitch) - m.mean;
     a += d * d;
   }
   m.m2 = a + b;
   return m;
 }
 
-static inline Moments moments_of(__global const float* x, int pitch, int rows) {
+static inline Moments moments_of(__global const X_T* x, int pitch, int rows) {
   Moments total = no_moments(), few = total;
   for (int r = 0; r < rows; r += BLOCK) {
     few = joined(few, block_moments(x + r * pitch, pitch, min(BLOCK, rows - r)));
@@ -79,7 +86,7 @@ static inline void finish_moments(Moments m, __global float* mean, __global floa
   store_vector((fv)(1.0f) / sqrt(variance + (fv)(eps)), rstd, v, cols, 0);
 }
 
-__kernel GROUP void moments(TENSOR(const float, x), TENSOR(float, mean), TENSOR(float, var), TENSOR(float, rstd),
+__kernel GROUP void moments(TENSOR(const X_T, x), TENSOR(float, mean), TENSOR(float, var), TENSOR(float, rstd),
                             int rows, int cols, float eps) {
   const int v = get_global_id(0);
   if (v >= VECTORS(cols)) return;
@@ -87,7 +94,7 @@ __kernel GROUP void moments(TENSOR(const float, x), TENSOR(float, mean), TENSOR(
   finish_moments(m, START(mean), START(var), START(rstd), v, cols, eps);
 }
 
-__kernel GROUP void moments_partial(TENSOR(const float, x), TENSOR(float, y), int rows, int cols, int parts, int len) {
+__kernel GROUP void moments_partial(TENSOR(const X_T, x), TENSOR(float, y), int rows, int cols, int parts, int len) {
   const int v = get_global_id(0), part = get_global_id(1), first = part * len;
   if (v >= VECTORS(cols) || part >= parts) return;
   const Moments m = moments_of(START(x) + first * x_pitch + vector_start(v, cols), x_pitch, min(len, rows - first));
@@ -124,14 +131,14 @@ static inline fv by_group(__global const float* row, int c, int width) {
 #define ELEMENT(x, i, cols) START(x)[(i) / (cols)*x##_pitch + (i) % (cols)]
 
 // rows: of an image; each is cut into `splits` of len rows. width: columns of a group. stat_cols: of mean and rstd.
-__kernel GROUP void norm_sums(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(const float, mean),
+__kernel GROUP void norm_sums(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(const float, mean),
                               TENSOR(const float, rstd), TENSOR(float, dgamma), TENSOR(float, dbeta), int images,
                               int rows, int cols, int splits, int len, int width, int stat_cols) {
   const int v = get_global_id(0), part = get_global_id(1), image = part / splits, first = (part - image * splits) * len;
   if (v >= VECTORS(cols) || part >= images * splits) return;
   const int c = vector_start(v, cols), end = min(rows, first + len);
-  __global const float* from = START(x) + image * rows * x_pitch + c;
-  __global const float* gradient = START(dy) + image * rows * dy_pitch + c;
+  __global const X_T* from = START(x) + image * rows * x_pitch + c;
+  __global const D_T* gradient = START(dy) + image * rows * dy_pitch + c;
   fv products = (fv)(0.0f), plain = products;
 #if CENTRE == 0
   const fv shift = by_group(START(mean) + image * mean_pitch, c, width);
@@ -139,13 +146,13 @@ __kernel GROUP void norm_sums(TENSOR(const float, x), TENSOR(const float, dy), T
   for (int r0 = first; r0 < end; r0 += BLOCK) {
     fv p = (fv)(0.0f), s = p;
     for (int r = r0; r < min(end, r0 + BLOCK); ++r) {
-      const fv g = LOAD(gradient + r * dy_pitch);
+      const fv g = LOAD_AS(D_T, gradient + r * dy_pitch);
 #if CENTRE == 0
-      const fv centred = LOAD(from + r * x_pitch) - shift;
+      const fv centred = LOAD_AS(X_T, from + r * x_pitch) - shift;
 #elif CENTRE == 1
-      const fv centred = (LOAD(from + r * x_pitch) - (fv)(ELEMENT(mean, r, stat_cols))) * (fv)(ELEMENT(rstd, r, stat_cols));
+      const fv centred = (LOAD_AS(X_T, from + r * x_pitch) - (fv)(ELEMENT(mean, r, stat_cols))) * (fv)(ELEMENT(rstd, r, stat_cols));
 #else
-      const fv centred = LOAD(from + r * x_pitch) * (fv)(ELEMENT(rstd, r, stat_cols));
+      const fv centred = LOAD_AS(X_T, from + r * x_pitch) * (fv)(ELEMENT(rstd, r, stat_cols));
 #endif
       p += g * centred;
       s += g;

@@ -114,17 +114,17 @@ void expand_sums(Expansion& e) {
 }  // namespace
 
 KernelList norm_columns() {
-  static constexpr Kernel kernels[] = {{"moments", bind_moments},
-                                       {"moments_partial", bind_moments_partial},
+  static constexpr Kernel kernels[] = {{"moments", bind_moments, "X"},
+                                       {"moments_partial", bind_moments_partial, "X"},
                                        {"moments_final", bind_moments_final},
-                                       {"norm_sums", bind_sums<kGroup, false>},
-                                       {"norm_sums_partial", bind_sums<kGroup, true>},
-                                       {"layer_norm_dparams", bind_sums<kRow, false>},
-                                       {"layer_norm_dparams_partial", bind_sums<kRow, true>},
-                                       {"rms_norm_dparams", bind_sums<kNoMean, false>},
-                                       {"rms_norm_dparams_partial", bind_sums<kNoMean, true>},
-                                       {"group_norm_dparams", bind_sums<kGroup, false>},
-                                       {"group_norm_dparams_partial", bind_sums<kGroup, true>},
+                                       {"norm_sums", bind_sums<kGroup, false>, "X D"},
+                                       {"norm_sums_partial", bind_sums<kGroup, true>, "X D"},
+                                       {"layer_norm_dparams", bind_sums<kRow, false>, "X D"},
+                                       {"layer_norm_dparams_partial", bind_sums<kRow, true>, "X D"},
+                                       {"rms_norm_dparams", bind_sums<kNoMean, false>, "X D"},
+                                       {"rms_norm_dparams_partial", bind_sums<kNoMean, true>, "X D"},
+                                       {"group_norm_dparams", bind_sums<kGroup, false>, "X D"},
+                                       {"group_norm_dparams_partial", bind_sums<kGroup, true>, "X D"},
                                        {"norm_sums_final", bind_sums_final}};
   static constexpr device::Candidate candidates[] = {{"moments", "columns", nullptr, nullptr, expand_moments},
                                                      {"norm_sums", "columns", nullptr, nullptr, expand_sums},

@@ -10,6 +10,16 @@
 #define CENTRED 1  // 0: rms norm, no mean and no beta
 #endif
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef D_T
+#define D_T float  // likewise dy
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
 #define BLOCK 32  // vectors summed before they join the total
 
 #define STATISTIC(x, i) START(x)[(i) / stat_cols * x##_pitch + (i) % stat_cols]
@@ -32,55 +42,58 @@
 static inline fv square(fv v) { return v * v; }
 static inline float square_one(float v) { return v * v; }
 
-__kernel GROUP void norm_rows(TENSOR(const float, x), TENSOR(const float, gamma), TENSOR(const float, beta),
-                              TENSOR(float, y), TENSOR(float, mean), TENSOR(float, rstd), int rows, int cols,
+__kernel GROUP void norm_rows(TENSOR(const X_T, x), TENSOR(const float, gamma), TENSOR(const float, beta),
+                              TENSOR(Y_T, y), TENSOR(float, mean), TENSOR(float, rstd), int rows, int cols,
                               int stat_cols, float eps) {
   const int row = get_global_id(0);
   if (row >= rows) return;
-  __global const float *in = START(x) + row * x_pitch, *scale = START(gamma), *offset = START(beta);
-  __global float* out = START(y) + row * y_pitch;
+  __global const X_T* in = START(x) + row * x_pitch;
+  __global const float *scale = START(gamma), *offset = START(beta);
+  __global Y_T* out = START(y) + row * y_pitch;
 #if CENTRED
-  SUM_ROW(total, LOAD(in + c), in[c])
+  SUM_ROW(total, LOAD_AS(X_T, in + c), AT(X_T, in, c))
   const float m = total / (float)cols;
 #else
   const float m = 0.0f;
 #endif
-  SUM_ROW(squares, square(LOAD(in + c) - (fv)(m)), square_one(in[c] - m))
+  SUM_ROW(squares, square(LOAD_AS(X_T, in + c) - (fv)(m)), square_one(AT(X_T, in, c) - m))
   const float s = 1.0f / sqrt(squares / (float)cols + eps);
   int c = 0;
 #if CENTRED
-  for (; c + VW <= cols; c += VW) STORE((LOAD(in + c) - (fv)(m)) * (fv)(s) * LOAD(scale + c) + LOAD(offset + c), out + c);
-  for (; c < cols; ++c) out[c] = (in[c] - m) * s * scale[c] + offset[c];
+  for (; c + VW <= cols; c += VW) STORE_AS(Y_T, (LOAD_AS(X_T, in + c) - (fv)(m)) * (fv)(s) * LOAD(scale + c) + LOAD(offset + c), out + c);
+  for (; c < cols; ++c) PUT(Y_T, (AT(X_T, in, c) - m) * s * scale[c] + offset[c], out, c);
   STATISTIC(mean, row) = m;
 #else
-  for (; c + VW <= cols; c += VW) STORE(LOAD(in + c) * (fv)(s) * LOAD(scale + c), out + c);
-  for (; c < cols; ++c) out[c] = in[c] * s * scale[c];
+  for (; c + VW <= cols; c += VW) STORE_AS(Y_T, LOAD_AS(X_T, in + c) * (fv)(s) * LOAD(scale + c), out + c);
+  for (; c < cols; ++c) PUT(Y_T, AT(X_T, in, c) * s * scale[c], out, c);
 #endif
   STATISTIC(rstd, row) = s;
 }
 
-__kernel GROUP void norm_dx(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(const float, gamma),
-                            TENSOR(const float, mean), TENSOR(const float, rstd), TENSOR(float, dx), int rows, int cols,
+__kernel GROUP void norm_dx(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(const float, gamma),
+                            TENSOR(const float, mean), TENSOR(const float, rstd), TENSOR(Y_T, dx), int rows, int cols,
                             int stat_cols) {
   const int row = get_global_id(0);
   if (row >= rows) return;
-  __global const float *in = START(x) + row * x_pitch, *din = START(dy) + row * dy_pitch, *scale = START(gamma);
-  __global float* out = START(dx) + row * dx_pitch;
+  __global const X_T* in = START(x) + row * x_pitch;
+  __global const D_T* din = START(dy) + row * dy_pitch;
+  __global const float* scale = START(gamma);
+  __global Y_T* out = START(dx) + row * dx_pitch;
   const float s = STATISTIC(rstd, row);
 #if CENTRED
   const float m = STATISTIC(mean, row);
-  SUM_ROW(total, LOAD(din + c) * LOAD(scale + c), din[c] * scale[c])
+  SUM_ROW(total, LOAD_AS(D_T, din + c) * LOAD(scale + c), AT(D_T, din, c) * scale[c])
   const float plain = total / (float)cols;
 #else
   const float m = 0.0f, plain = 0.0f;
 #endif
-  SUM_ROW(products, LOAD(din + c) * LOAD(scale + c) * ((LOAD(in + c) - (fv)(m)) * (fv)(s)),
-          din[c] * scale[c] * ((in[c] - m) * s))
+  SUM_ROW(products, LOAD_AS(D_T, din + c) * LOAD(scale + c) * ((LOAD_AS(X_T, in + c) - (fv)(m)) * (fv)(s)),
+          AT(D_T, din, c) * scale[c] * ((AT(X_T, in, c) - m) * s))
   const float share = products / (float)cols;
   int c = 0;
   for (; c + VW <= cols; c += VW) {
-    const fv g = LOAD(din + c) * LOAD(scale + c), h = (LOAD(in + c) - (fv)(m)) * (fv)(s);
-    STORE((fv)(s) * (g - (fv)(plain) - h * (fv)(share)), out + c);
+    const fv g = LOAD_AS(D_T, din + c) * LOAD(scale + c), h = (LOAD_AS(X_T, in + c) - (fv)(m)) * (fv)(s);
+    STORE_AS(Y_T, (fv)(s) * (g - (fv)(plain) - h * (fv)(share)), out + c);
   }
-  for (; c < cols; ++c) out[c] = s * (din[c] * scale[c] - plain - (in[c] - m) * s * share);
+  for (; c < cols; ++c) PUT(Y_T, s * (AT(D_T, din, c) * scale[c] - plain - (AT(X_T, in, c) - m) * s * share), out, c);
 }

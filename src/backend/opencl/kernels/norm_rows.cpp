@@ -30,10 +30,10 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList norm_rows() {
-  static constexpr Kernel kernels[] = {{"layer_norm", bind_forward<true>},
-                                       {"layer_norm_dx", bind_dx<true>},
-                                       {"rms_norm", bind_forward<false>},
-                                       {"rms_norm_dx", bind_dx<false>}};
+  static constexpr Kernel kernels[] = {{"layer_norm", bind_forward<true>, "X -> Y"},
+                                       {"layer_norm_dx", bind_dx<true>, "X D -> Y"},
+                                       {"rms_norm", bind_forward<false>, "X -> Y"},
+                                       {"rms_norm_dx", bind_dx<false>, "X D -> Y"}};
   return {kernels, {}};
 }
 

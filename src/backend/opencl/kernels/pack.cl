@@ -8,16 +8,20 @@
 // Work-item (x, panel): rows k from x * chunk on.
 #include "common.clh"
 
-__kernel GROUP void pack_rows(TENSOR(const float, b), TENSOR(float, p), int n, int k, int tn, int panels, int chunk) {
+#ifndef B_T
+#define B_T float  // or half: how pack_rows finds b; panels are float
+#endif
+
+__kernel GROUP void pack_rows(TENSOR(const B_T, b), TENSOR(float, p), int n, int k, int tn, int panels, int chunk) {
   const int panel = get_global_id(1), c0 = panel % panels * tn, first = panel / panels * n + c0;
   const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
-  __global const float* from = START(b) + k0 * b_pitch + first;
+  __global const B_T* from = START(b) + k0 * b_pitch + first;
   __global float* to = START(p) + (panel * k + k0) * tn;
   for (int i = k0; i < k1; ++i) {
     if (c0 + tn <= n) {
-      for (int j = 0; j < tn; j += VW) STORE(LOAD(from + j), to + j);
+      for (int j = 0; j < tn; j += VW) STORE(LOAD_AS(B_T, from + j), to + j);
     } else {
-      for (int j = 0; j < tn; ++j) to[j] = c0 + j < n ? from[j] : 0.0f;
+      for (int j = 0; j < tn; ++j) to[j] = c0 + j < n ? AT(B_T, from, j) : 0.0f;
     }
     from += b_pitch;
     to += tn;

@@ -34,7 +34,7 @@ Call bind_cols(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList pack() {
-  static constexpr Kernel kernels[] = {{"pack_rows", bind_rows}, {"pack_cols", bind_cols}};
+  static constexpr Kernel kernels[] = {{"pack_rows", bind_rows, "B"}, {"pack_cols", bind_cols}};
   return {kernels, {}};
 }
 

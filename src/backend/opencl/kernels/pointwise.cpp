@@ -77,9 +77,10 @@ std::string statement(const ops::ExprStep& step, size_t number) {
 }
 
 // The source before pointwise.cl; strides[i] is that of input i along the last axis.
-std::string prelude(const ops::Expr& expr, const std::vector<int64_t>& strides) {
+std::string prelude(const ops::Expr& expr, const std::vector<int64_t>& strides, const std::vector<TensorArg>& ins) {
   std::string text = "#define EACH_INPUT(F)";
-  for (size_t i = 0; i < strides.size(); ++i) text += fmt::format(" F(i{}, {}, {})", i, i, strides[i]);
+  for (size_t i = 0; i < strides.size(); ++i)
+    text += fmt::format(" F(i{}, {}, {}, {})", i, i, strides[i], type_name(ins[i]));
   text += "\n#define STEPS";
   for (size_t i = 0; i < expr.steps.size(); ++i) text += " " + statement(expr.steps[i], i);
   return text + fmt::format("\n#define RESULT t{}\n", expr.steps.size() - 1);
@@ -100,7 +101,7 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   if (row.extent == 1) strides.assign(strides.size(), 1);  // reads one lane either way: fewer programs
 
   Call call = make_call("pointwise.cl", "pointwise");
-  call.prelude = prelude(expr, strides);
+  call.prelude = prelude(expr, strides, launch.in);
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
   call.define("VW", vw);
   add_tensors(call, launch.in);
@@ -114,45 +115,46 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList pointwise() {
-  static constexpr Kernel kernels[] = {{"fused", bind_pointwise},
-                                       {"bias", bind_pointwise},
-                                       {"neg", bind_pointwise},
-                                       {"exp", bind_pointwise},
-                                       {"log", bind_pointwise},
-                                       {"sqrt", bind_pointwise},
-                                       {"rsqrt", bind_pointwise},
-                                       {"abs", bind_pointwise},
-                                       {"reciprocal", bind_pointwise},
-                                       {"square", bind_pointwise},
-                                       {"relu", bind_pointwise},
-                                       {"relu6", bind_pointwise},
-                                       {"sigmoid", bind_pointwise},
-                                       {"tanh", bind_pointwise},
-                                       {"silu", bind_pointwise},
-                                       {"add", bind_pointwise},
-                                       {"sub", bind_pointwise},
-                                       {"mul", bind_pointwise},
-                                       {"div", bind_pointwise},
-                                       {"max", bind_pointwise},
-                                       {"min", bind_pointwise},
-                                       {"greater", bind_pointwise},
-                                       {"equal", bind_pointwise},
-                                       {"select", bind_pointwise},
-                                       {"relu_mask", bind_pointwise},
-                                       {"relu6_mask", bind_pointwise},
-                                       {"erf", bind_pointwise},
-                                       {"gelu", bind_pointwise},
-                                       {"gelu_slope", bind_pointwise},
-                                       {"gelu_tanh", bind_pointwise},
-                                       {"gelu_tanh_slope", bind_pointwise},
-                                       {"softplus", bind_pointwise},
-                                       {"hard_sigmoid", bind_pointwise},
-                                       {"hard_swish", bind_pointwise},
-                                       {"hard_swish_slope", bind_pointwise},
-                                       {"leaky_relu", bind_pointwise},
-                                       {"elu", bind_pointwise},
-                                       {"normalize", bind_pointwise},
-                                       {"norm_dx", bind_pointwise}};
+  static constexpr std::string_view kHalves = "* -> Y";
+  static constexpr Kernel kernels[] = {{"fused", bind_pointwise, kHalves},
+                                       {"bias", bind_pointwise, kHalves},
+                                       {"neg", bind_pointwise, kHalves},
+                                       {"exp", bind_pointwise, kHalves},
+                                       {"log", bind_pointwise, kHalves},
+                                       {"sqrt", bind_pointwise, kHalves},
+                                       {"rsqrt", bind_pointwise, kHalves},
+                                       {"abs", bind_pointwise, kHalves},
+                                       {"reciprocal", bind_pointwise, kHalves},
+                                       {"square", bind_pointwise, kHalves},
+                                       {"relu", bind_pointwise, kHalves},
+                                       {"relu6", bind_pointwise, kHalves},
+                                       {"sigmoid", bind_pointwise, kHalves},
+                                       {"tanh", bind_pointwise, kHalves},
+                                       {"silu", bind_pointwise, kHalves},
+                                       {"add", bind_pointwise, kHalves},
+                                       {"sub", bind_pointwise, kHalves},
+                                       {"mul", bind_pointwise, kHalves},
+                                       {"div", bind_pointwise, kHalves},
+                                       {"max", bind_pointwise, kHalves},
+                                       {"min", bind_pointwise, kHalves},
+                                       {"greater", bind_pointwise, kHalves},
+                                       {"equal", bind_pointwise, kHalves},
+                                       {"select", bind_pointwise, kHalves},
+                                       {"relu_mask", bind_pointwise, kHalves},
+                                       {"relu6_mask", bind_pointwise, kHalves},
+                                       {"erf", bind_pointwise, kHalves},
+                                       {"gelu", bind_pointwise, kHalves},
+                                       {"gelu_slope", bind_pointwise, kHalves},
+                                       {"gelu_tanh", bind_pointwise, kHalves},
+                                       {"gelu_tanh_slope", bind_pointwise, kHalves},
+                                       {"softplus", bind_pointwise, kHalves},
+                                       {"hard_sigmoid", bind_pointwise, kHalves},
+                                       {"hard_swish", bind_pointwise, kHalves},
+                                       {"hard_swish_slope", bind_pointwise, kHalves},
+                                       {"leaky_relu", bind_pointwise, kHalves},
+                                       {"elu", bind_pointwise, kHalves},
+                                       {"normalize", bind_pointwise, kHalves},
+                                       {"norm_dx", bind_pointwise, kHalves}};
   return {kernels, {}};
 }
 

@@ -30,6 +30,13 @@
 #define KSW 0  // stride along x, or 0
 #endif
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef D_T
+#define D_T float  // likewise dy
+#endif
+
 #if KR
 #define TAPS _Pragma("unroll")  // before a loop over a window's lines or pixels
 #else
@@ -46,18 +53,18 @@ static inline Window constants(Window g) {
 
 // --- live lanes -----------------------------------------------------------------------------------------------------
 #if LANES == 0
-#define LOAD_LIVE(p) LOAD(p)
+#define LOAD_LIVE(T, p) LOAD_AS(T, p)
 #define LIVE_VECTORS(cols) VECTORS(cols)
 #define LIVE_START(vector, cols) vector_start(vector, cols)
-#define STORE_LIVE(v, row, vector, cols, whole) store_vector(v, row, vector, cols, whole)
+#define STORE_LIVE(v, row, vector, cols, whole) STORE_VECTOR(Y_T, v, row, vector, cols, whole)
 #else
-#define LOAD_LIVE(p) load_live(p)
+#define LOAD_LIVE(T, p) TYPED(load_live_, T)(p)
 #define LIVE_VECTORS(cols) 1
 #define LIVE_START(vector, cols) 0
-#define STORE_LIVE(v, row, vector, cols, whole) store_live(v, row)
+#define STORE_LIVE(v, row, vector, cols, whole) TYPED(store_live_, Y_T)(v, row)
 
 // LANES in binary says which pieces there are; dead lanes are 0.
-static inline fv load_live(__global const float* p) {
+static inline fv load_live_float(__global const float* p) {
 #if LANES == VW
   return LOAD(p);
 #else
@@ -79,7 +86,7 @@ static inline fv load_live(__global const float* p) {
 #endif
 }
 
-static inline void store_live(fv v, __global float* p) {
+static inline void store_live_float(fv v, __global float* p) {
 #if LANES == VW
   STORE(v, p);
 #else
@@ -99,15 +106,26 @@ static inline void store_live(fv v, __global float* p) {
 #endif
 #endif
 }
+
+#if HALVES
+static inline fv load_live_half(__global const half* p) { return LANES == VW ? LOAD_half(p) : load_lanes_half(p, 0, LANES); }
+static inline void store_live_half(fv v, __global half* p) {
+  if (LANES == VW)
+    STORE_half(v, p);
+  else
+    store_lanes_half(v, p, 0, LANES);
+}
+#endif
 #endif
 
 // The epilogue (tile.clh) of a pixel's vector at column `col`; a bias has pitch 0.
-#define LIVE_OPERAND(step, e) (step < BIAS ? (fv)(0.0f) : LOAD_LIVE((e).x + row * (e).pitch + col))
+#define LIVE_OPERAND(N) \
+  (E##N < BIAS ? (fv)(0.0f) : LOAD_LIVE(E##N##_T, (__global const E##N##_T*)e[N].x + row * e[N].pitch + col))
 static inline fv live_epilogue(fv v, const Extra* e, int row, int col) {
-  v = epilogue_step(E0, v, LIVE_OPERAND(E0, e[0]));
-  v = epilogue_step(E1, v, LIVE_OPERAND(E1, e[1]));
-  v = epilogue_step(E2, v, LIVE_OPERAND(E2, e[2]));
-  return epilogue_step(E3, v, LIVE_OPERAND(E3, e[3]));
+  v = epilogue_step(E0, v, LIVE_OPERAND(0));
+  v = epilogue_step(E1, v, LIVE_OPERAND(1));
+  v = epilogue_step(E2, v, LIVE_OPERAND(2));
+  return epilogue_step(E3, v, LIVE_OPERAND(3));
 }
 
 #define IS_INSIDE(i, extent) ((uint)(i) < (uint)(extent))
@@ -144,23 +162,23 @@ static inline Run run_at(int unit, int end, int vectors, int whole, int h, int w
 
 // The maximum of the window whose first pixel, (y0, x0) of its image, lies at `corner`. `inside` is a constant: windows that
 // do not touch the border need no tests.
-static inline fv max_of_window(__global const float* corner, int pitch, Window g, int y0, int x0, const int inside) {
+static inline fv max_of_window(__global const X_T* corner, int pitch, Window g, int y0, int x0, const int inside) {
   fv best = (fv)(-INFINITY);
   TAPS for (int r = 0; r < g.r; ++r)
     TAPS for (int s = 0; s < g.s; ++s)
       if (inside || (IS_INSIDE(y0 + r, g.h) && IS_INSIDE(x0 + s, g.w)))
-        best = max_of(best, LOAD_LIVE(corner + (r * g.w + s) * pitch));
+        best = max_of(best, LOAD_LIVE(X_T, corner + (r * g.w + s) * pitch));
   return best;
 }
 
-__kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole) {
+__kernel GROUP void max_pool(TENSOR(const X_T, x), TENSOR(Y_T, y), WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   EACH_PIXEL(g.oh, g.ow) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
     const int inside = (y0 >= 0) & (y0 + g.r <= g.h) & (x0 >= 0) & (x0 + g.s <= g.w);
-    __global const float* corner = START(x) + ((p.n * g.h + y0) * g.w + x0) * x_pitch;
+    __global const X_T* corner = START(x) + ((p.n * g.h + y0) * g.w + x0) * x_pitch;
     EACH_VECTOR {
-      __global const float* from = corner + LIVE_START(v, g.c);
+      __global const X_T* from = corner + LIVE_START(v, g.c);
       const fv best =
           inside ? max_of_window(from, x_pitch, g, y0, x0, 1) : max_of_window(from, x_pitch, g, y0, x0, 0);
       STORE_LIVE(best, START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
@@ -169,11 +187,11 @@ __kernel GROUP void max_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PA
 }
 
 // Lanes where pixel (iy, ix) of value v is the first maximum of the window whose first pixel is (y0, x0).
-static inline iv is_first_max(__global const float* image, int pitch, Window g, int y0, int x0, int iy, int ix, fv v) {
+static inline iv is_first_max(__global const X_T* image, int pitch, Window g, int y0, int x0, int iy, int ix, fv v) {
   iv first = (iv)(-1);
   for (int y = max(y0, 0); y < min(y0 + g.r, g.oh); ++y) {
     for (int x = max(x0, 0); x < min(x0 + g.s, g.ow); ++x) {
-      const fv other = LOAD_LIVE(image + (y * g.ow + x) * pitch);
+      const fv other = LOAD_LIVE(X_T, image + (y * g.ow + x) * pitch);
       const iv loses = y < iy || (y == iy && x < ix) ? other < v : other <= v;
       first = loses ? first : (iv)(0);
     }
@@ -181,7 +199,7 @@ static inline iv is_first_max(__global const float* image, int pitch, Window g, 
   return first;
 }
 
-__kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void max_pool_grad(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                   WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -190,13 +208,13 @@ __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy
     const int x0 = max(0, (p.x + g.pl - g.s + g.sw) / g.sw), x1 = min(g.w - 1, (p.x + g.pl) / g.sw);
     EACH_VECTOR {
       const int c = LIVE_START(v, g.c);
-      __global const float* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
-      const fv here = LOAD_LIVE(image + (p.y * g.ow + p.x) * x_pitch);
+      __global const X_T* image = START(x) + p.n * g.oh * g.ow * x_pitch + c;
+      const fv here = LOAD_LIVE(X_T, image + (p.y * g.ow + p.x) * x_pitch);
       fv sum = (fv)(0.0f);
       for (int oy = y0; oy <= y1; ++oy) {
         for (int ox = x0; ox <= x1; ++ox) {
           const iv first = is_first_max(image, x_pitch, g, oy * g.sh - g.pt, ox * g.sw - g.pl, p.y, p.x, here);
-          sum += first ? LOAD_LIVE(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
+          sum += first ? LOAD_LIVE(D_T, START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + c) : (fv)(0.0f);
         }
       }
       const int row = PIXEL_INDEX(g.oh, g.ow);
@@ -207,14 +225,14 @@ __kernel GROUP void max_pool_grad(TENSOR(const float, x), TENSOR(const float, dy
 
 // A cell whose first pixel is (y0, x0) of its image and pixel `corner` of dx: d where the window in it has its first maximum,
 // else 0. x and y point at pixel 0, at the vector's channels and at channel 0. `inside` is a constant, as above.
-static inline void fill_cell(__global const float* x, int x_pitch, __global float* y, int y_pitch, const Extra* e, Window g,
+static inline void fill_cell(__global const X_T* x, int x_pitch, __global Y_T* y, int y_pitch, const Extra* e, Window g,
                              int y0, int x0, int corner, fv d, int v, int whole, const int inside) {
   fv best = (fv)(-INFINITY);
   iv winner = (iv)(max(-y0, 0) * g.sw + max(-x0, 0));  // a pixel of the cell; the first inside unless one is larger
   TAPS for (int r = 0; r < g.r; ++r)
     TAPS for (int s = 0; s < g.s; ++s)
       if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
-        const fv value = LOAD_LIVE(x + (corner + r * g.ow + s) * x_pitch);
+        const fv value = LOAD_LIVE(X_T, x + (corner + r * g.ow + s) * x_pitch);
         winner = value > best ? (iv)(r * g.sw + s) : winner;
         best = max_of(best, value);
       }
@@ -228,7 +246,7 @@ static inline void fill_cell(__global const float* x, int x_pitch, __global floa
 }
 
 // Cells beyond the last window are pixels that no window holds: they get a gradient of 0.
-__kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const float, dy), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void max_pool_grad_cells(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                         WINDOW_PARAMS, int units, int chunk, int whole) {
   const Window given = WINDOW, g = constants(given);
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -239,7 +257,7 @@ __kernel GROUP void max_pool_grad_cells(TENSOR(const float, x), TENSOR(const flo
     const int pooled = (p.y < g.h) & (p.x < g.w);
     EACH_VECTOR {
       const int c = LIVE_START(v, g.c);
-      const fv d = pooled ? LOAD_LIVE(START(dy) + PIXEL_INDEX(g.h, g.w) * dy_pitch + c) : (fv)(0.0f);
+      const fv d = pooled ? LOAD_LIVE(D_T, START(dy) + PIXEL_INDEX(g.h, g.w) * dy_pitch + c) : (fv)(0.0f);
       if (inside)
         fill_cell(START(x) + c, x_pitch, START(y), y_pitch, extras, g, y0, x0, corner, d, v, whole, 1);
       else
@@ -254,23 +272,23 @@ static inline float weight_of(Window g, int h, int w, int y0, int x0, int count_
   return 1.0f / (count_pad ? g.r * g.s : max(inside, 1));
 }
 
-__kernel GROUP void avg_pool(TENSOR(const float, x), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk, int whole,
+__kernel GROUP void avg_pool(TENSOR(const X_T, x), TENSOR(Y_T, y), WINDOW_PARAMS, int units, int chunk, int whole,
                              int count_pad) {
   const Window given = WINDOW, g = constants(given);
   EACH_PIXEL(g.oh, g.ow) {
     const int y0 = p.y * g.sh - g.pt, x0 = p.x * g.sw - g.pl;
     const float weight = weight_of(g, g.h, g.w, y0, x0, count_pad);
     EACH_VECTOR {
-      __global const float* image = START(x) + p.n * g.h * g.w * x_pitch + LIVE_START(v, g.c);
+      __global const X_T* image = START(x) + p.n * g.h * g.w * x_pitch + LIVE_START(v, g.c);
       fv sum = (fv)(0.0f);
       for (int iy = max(y0, 0); iy < min(y0 + g.r, g.h); ++iy)
-        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD_LIVE(image + (iy * g.w + ix) * x_pitch);
+        for (int ix = max(x0, 0); ix < min(x0 + g.s, g.w); ++ix) sum += LOAD_LIVE(X_T, image + (iy * g.w + ix) * x_pitch);
       STORE_LIVE(sum * (fv)(weight), START(y) + PIXEL_INDEX(g.oh, g.ow) * y_pitch, v, g.c, whole);
     }
   }
 }
 
-__kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WINDOW_PARAMS, int units, int chunk,
+__kernel GROUP void avg_pool_grad(TENSOR(const D_T, dy), TENSOR(Y_T, y), WINDOW_PARAMS, int units, int chunk,
                                   int whole, int count_pad) {
   const Window given = WINDOW, g = constants(given);
   EACH_PIXEL(g.oh, g.ow) {
@@ -280,7 +298,7 @@ __kernel GROUP void avg_pool_grad(TENSOR(const float, dy), TENSOR(float, y), WIN
       fv sum = (fv)(0.0f);
       for (int oy = y0; oy <= y1; ++oy) {
         for (int ox = x0; ox <= x1; ++ox) {
-          const fv d = LOAD_LIVE(START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + LIVE_START(v, g.c));
+          const fv d = LOAD_LIVE(D_T, START(dy) + ((p.n * g.h + oy) * g.w + ox) * dy_pitch + LIVE_START(v, g.c));
           sum += d * (fv)(weight_of(g, g.oh, g.ow, oy * g.sh - g.pt, ox * g.sw - g.pl, count_pad));
         }
       }

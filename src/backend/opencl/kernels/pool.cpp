@@ -30,7 +30,7 @@ Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& larg
   call.define("VW", vw).define("LANES", c <= vw ? c : 0);
   if (std::max({w.y.kernel, w.x.kernel, w.y.stride, w.x.stride}) <= kUnrolled)
     call.define("KR", w.y.kernel).define("KS", w.x.kernel).define("KSH", w.y.stride).define("KSW", w.x.stride);
-  define_epilogue(call, attrs);
+  define_epilogue(call, launch, 2);
   const size_t operands = launch.node.op == "max_pool_grad" ? 2 : 1;  // the others are the epilogue's
   for (size_t i = 0; i < operands; ++i) add_tensor(call, launch.in[i]);
   add_tensor(call, y);
@@ -51,10 +51,10 @@ Call bind_gradient(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList pool() {
-  static constexpr Kernel kernels[] = {{"max_pool", bind_forward},
-                                       {"avg_pool", bind_forward},
-                                       {"max_pool_grad", bind_gradient},
-                                       {"avg_pool_grad", bind_gradient}};
+  static constexpr Kernel kernels[] = {{"max_pool", bind_forward, "X -> Y"},
+                                       {"avg_pool", bind_forward, "X -> Y"},
+                                       {"max_pool_grad", bind_gradient, "X D * -> Y"},
+                                       {"avg_pool_grad", bind_gradient, "D -> Y"}};
   return {kernels, {}};
 }
 

@@ -11,6 +11,10 @@
 #define KIND 0  // 0: sum, 1: maximum
 #endif
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+
 #if KIND
 #define NEUTRAL (-INFINITY)
 #define COMBINE(a, b) max_of(a, b)
@@ -25,7 +29,7 @@
 
 // Part p takes r1 from p * step1 on, len1 of them, and of each r2 from p * step2 on, len2. Element i of y lies at
 // (i / y_cols) * y_pitch + i % y_cols.
-__kernel GROUP void reduce_rows(TENSOR(const float, x), TENSOR(float, y), int rows, int parts, int extent1, int extent2,
+__kernel GROUP void reduce_rows(TENSOR(const X_T, x), TENSOR(float, y), int rows, int parts, int extent1, int extent2,
                                 int step1, int len1, int step2, int len2, int y_cols, float scale) {
   const int part = get_global_id(0), row = get_global_id(1);
   if (part >= parts || row >= rows) return;
@@ -33,38 +37,38 @@ __kernel GROUP void reduce_rows(TENSOR(const float, x), TENSOR(float, y), int ro
   fv a0 = (fv)(NEUTRAL), a1 = a0, a2 = a0, a3 = a0;
   float rest = NEUTRAL;
   for (int r = from1; r < to1; ++r) {
-    __global const float* p = START(x) + (row * extent1 + r) * x_pitch;
+    __global const X_T* p = START(x) + (row * extent1 + r) * x_pitch;
     int i = from2;
     for (; i + 4 * VW <= to2; i += 4 * VW) {
-      a0 = COMBINE(a0, LOAD(p + i));
-      a1 = COMBINE(a1, LOAD(p + i + VW));
-      a2 = COMBINE(a2, LOAD(p + i + 2 * VW));
-      a3 = COMBINE(a3, LOAD(p + i + 3 * VW));
+      a0 = COMBINE(a0, LOAD_AS(X_T, p + i));
+      a1 = COMBINE(a1, LOAD_AS(X_T, p + i + VW));
+      a2 = COMBINE(a2, LOAD_AS(X_T, p + i + 2 * VW));
+      a3 = COMBINE(a3, LOAD_AS(X_T, p + i + 3 * VW));
     }
-    for (; i + VW <= to2; i += VW) a0 = COMBINE(a0, LOAD(p + i));
-    for (; i < to2; ++i) rest = COMBINE_SCALAR(rest, p[i]);
+    for (; i + VW <= to2; i += VW) a0 = COMBINE(a0, LOAD_AS(X_T, p + i));
+    for (; i < to2; ++i) rest = COMBINE_SCALAR(rest, AT(X_T, p, i));
   }
   const fv all = COMBINE(COMBINE(a0, a1), COMBINE(a2, a3));
   const int i = row * parts + part;
   START(y)[i / y_cols * y_pitch + i % y_cols] = COMBINE_SCALAR(LANES(all), rest) * scale;
 }
 
-__kernel GROUP void reduce_cols(TENSOR(const float, x), TENSOR(float, y), int extent, int parts, int len, int lines,
+__kernel GROUP void reduce_cols(TENSOR(const X_T, x), TENSOR(float, y), int extent, int parts, int len, int lines,
                                 int outer, int cols, float scale) {
   const int vector = get_global_id(0), part = get_global_id(1), line = (int)get_global_id(2) % lines;
   const int a = (int)get_global_id(2) / lines, from = part * len, to = min(extent, from + len);
   if (vector >= VECTORS(cols) || part >= parts || a >= outer) return;
   const int step = lines * x_pitch;
-  __global const float* p = START(x) + ((a * extent + from) * lines + line) * x_pitch + vector_start(vector, cols);
+  __global const X_T* p = START(x) + ((a * extent + from) * lines + line) * x_pitch + vector_start(vector, cols);
   fv a0 = (fv)(NEUTRAL), a1 = a0, a2 = a0, a3 = a0;
   int r = from;
   for (; r + 4 <= to; r += 4, p += 4 * step) {
-    a0 = COMBINE(a0, LOAD(p));
-    a1 = COMBINE(a1, LOAD(p + step));
-    a2 = COMBINE(a2, LOAD(p + 2 * step));
-    a3 = COMBINE(a3, LOAD(p + 3 * step));
+    a0 = COMBINE(a0, LOAD_AS(X_T, p));
+    a1 = COMBINE(a1, LOAD_AS(X_T, p + step));
+    a2 = COMBINE(a2, LOAD_AS(X_T, p + 2 * step));
+    a3 = COMBINE(a3, LOAD_AS(X_T, p + 3 * step));
   }
-  for (; r < to; ++r, p += step) a0 = COMBINE(a0, LOAD(p));
+  for (; r < to; ++r, p += step) a0 = COMBINE(a0, LOAD_AS(X_T, p));
   const fv all = COMBINE(COMBINE(a0, a1), COMBINE(a2, a3)) * (fv)(scale);
   store_vector(all, START(y) + ((a * parts + part) * lines + line) * y_pitch, vector, cols, 0);
 }

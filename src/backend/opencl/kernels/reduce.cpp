@@ -139,7 +139,7 @@ void expand(Expansion& e) {
 }  // namespace
 
 KernelList reduce() {
-  static constexpr Kernel kernels[] = {{"reduce_rows", bind_rows}, {"reduce_cols", bind_cols}};
+  static constexpr Kernel kernels[] = {{"reduce_rows", bind_rows, "X"}, {"reduce_cols", bind_cols, "X"}};
   static constexpr device::Candidate candidates[] = {{"reduce", "parts", nullptr, nullptr, expand}};
   return {kernels, candidates};
 }

@@ -3,6 +3,13 @@
 // touched.
 #include "common.clh"
 
+#ifndef X_T
+#define X_T float  // or half: how x is stored
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise the result
+#endif
+
 static inline fv table_at(__global const int* p, int lo, int hi) {
   float t[VW];
 #pragma unroll
@@ -10,21 +17,21 @@ static inline fv table_at(__global const int* p, int lo, int hi) {
   return LOAD(t);
 }
 
-static inline void turn(__global const float* in, __global float* out, __global const int* angles, int half_width,
+static inline void turn(__global const X_T* in, __global Y_T* out, __global const int* angles, int half_width,
                         int lanes) {
   const fv c = table_at(angles, 0, lanes), s = table_at(angles + half_width, 0, lanes);
   if (lanes == VW) {
-    const fv a = LOAD(in), b = LOAD(in + half_width);
-    STORE(a * c - b * s, out);
-    STORE(b * c + a * s, out + half_width);
+    const fv a = LOAD_AS(X_T, in), b = LOAD_AS(X_T, in + half_width);
+    STORE_AS(Y_T, a * c - b * s, out);
+    STORE_AS(Y_T, b * c + a * s, out + half_width);
   } else {
-    const fv a = load_lanes(in, 0, lanes), b = load_lanes(in + half_width, 0, lanes);
-    store_lanes(a * c - b * s, out, 0, lanes);
-    store_lanes(b * c + a * s, out + half_width, 0, lanes);
+    const fv a = LOAD_LANES(X_T, in, 0, lanes), b = LOAD_LANES(X_T, in + half_width, 0, lanes);
+    STORE_LANES(Y_T, a * c - b * s, out, 0, lanes);
+    STORE_LANES(Y_T, b * c + a * s, out + half_width, 0, lanes);
   }
 }
 
-__kernel GROUP void rotary(TENSOR(const float, x), TENSOR(float, y), __global const int* table, int rows, int time,
+__kernel GROUP void rotary(TENSOR(const X_T, x), TENSOR(Y_T, y), __global const int* table, int rows, int time,
                            int heads, int half_width, int chunk) {
   const int vectors = VECTORS(half_width), first = get_global_id(0) * chunk;
   const int last = min(first + chunk, rows * heads * vectors);

@@ -27,7 +27,7 @@ Call bind_rotary(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList rotary() {
-  static constexpr Kernel kernels[] = {{"rotary", bind_rotary}};
+  static constexpr Kernel kernels[] = {{"rotary", bind_rotary, "X -> Y"}};
   return {kernels, {}};
 }
 

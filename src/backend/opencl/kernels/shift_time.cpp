@@ -19,7 +19,7 @@ Call bind_shift(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList shift_time() {
-  static constexpr Kernel kernels[] = {{"shift_time", bind_shift}};
+  static constexpr Kernel kernels[] = {{"shift_time", bind_shift, "X -> Y"}};
   return {kernels, {}};
 }
 

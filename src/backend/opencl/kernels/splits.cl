@@ -4,7 +4,7 @@
 // Work-item (x, y): `chunk` vectors of row y, from vector x * chunk on.
 #include "tile.clh"
 
-__kernel GROUP void sum_splits(TENSOR(const float, part), TENSOR(float, y) EPILOGUE_PARAMS, int splits, int rows,
+__kernel GROUP void sum_splits(TENSOR(const float, part), TENSOR(Y_T, y) EPILOGUE_PARAMS, int splits, int rows,
                                int cols, int chunk) {
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int row = get_global_id(1), first = get_global_id(0) * chunk;
@@ -19,6 +19,6 @@ __kernel GROUP void sum_splits(TENSOR(const float, part), TENSOR(float, y) EPILO
     else
       for (int s = 0; s < splits; ++s) sum += load_lanes(p + s * stride, 0, lanes);
     sum = epilogue(sum, extras, row, col, 0, lanes);
-    store_lanes(sum, START(y) + row * y_pitch + col, 0, lanes);
+    STORE_LANES(Y_T, sum, START(y) + row * y_pitch + col, 0, lanes);
   }
 }

@@ -13,7 +13,7 @@ Call bind_sum_splits(const LaunchSpec& launch, const Target& target) {
   const int64_t vw = tuned(target, "vector.VW"), wx = tuned(target, "vector.WX");
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw / part.shape()[0]);
   call.define("VW", vw);
-  define_epilogue(call, launch.node.attrs);
+  define_epilogue(call, launch, 1);
   add_tensor(call, part);
   add_tensor(call, y);
   for (size_t i = 1; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
@@ -24,7 +24,7 @@ Call bind_sum_splits(const LaunchSpec& launch, const Target& target) {
 }  // namespace
 
 KernelList splits() {
-  static constexpr Kernel kernels[] = {{"sum_splits", bind_sum_splits}};
+  static constexpr Kernel kernels[] = {{"sum_splits", bind_sum_splits, "- * -> Y"}};
   return {kernels, {}};
 }
 

@@ -55,6 +55,7 @@ inline const std::vector<Tunable>& tunables() {
       {"reduce.WX", 1, {1, 4, 16, 64}, "work-items of a group in reductions"},
       {"update.CHUNK", 4096, {16, 256, 1024, 4096, 16384}, "elements of an optimizer step that a group does"},
       {"gather.BLOCK", 64, {1, 8, 64, 512}, "rows of the table that a work-item of its gradient owns"},
+      {"half.FORM", 0, {0, 1}, "halves: 0 vload_half and vstore_half, 1 integer arithmetic on shorts"},
       {"copy.SIDE", 8, {1, 4, 8, 16, 32}, "side of the square block a work-item transposes"},
   };
   return list;

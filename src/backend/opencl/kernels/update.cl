@@ -22,6 +22,10 @@
 #define CLAMPED 0  // 1: gradients are clamped to -clip..clip
 #endif
 
+#ifndef GUARDED
+#define GUARDED 0  // 1: a factor of 0 skips the step
+#endif
+
 #define SLAB_PARAMS                                                                                     \
   TENSOR(float, s0), TENSOR(float, s1), TENSOR(float, s2), TENSOR(float, s3), TENSOR(float, s4), TENSOR(float, s5), \
       TENSOR(float, s6), TENSOR(float, s7)
@@ -39,6 +43,25 @@ static inline __global float* operand(__global float* const slabs[8], __global c
   const uint low = entry[1 + 2 * index], high = entry[2 + 2 * index];
   return slabs[high >> 24] + (((ulong)(high & 0xFFFFFFu) << 32) | low);
 }
+
+#if GUARDED
+// A skipped step: w and slots stay. Operands are w g w', then s s' of each slot.
+static inline void keep_all(__global float* const slabs[8], __global const int* entry) {
+  for (int k = 0; k <= SLOTS; ++k) {
+    __global const float* in = operand(slabs, entry, k ? 1 + 2 * k : 0);
+    __global float* out = operand(slabs, entry, 2 + 2 * k);
+    if (in == out) continue;
+    for (int i = get_local_id(0); i < entry[0]; i += WX) out[i] = in[i];
+  }
+}
+#define GUARD                \
+  if (scale == 0.0f) {       \
+    keep_all(slabs, entry);  \
+    return;                  \
+  }
+#else
+#define GUARD
+#endif
 
 // What every update starts with: where the operands of its chunk lie.
 #define FIND_OPERANDS                                                                                          \
@@ -94,6 +117,7 @@ __kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __glo
   __global float *m_in = 0, *m_out = 0;
 #endif
   const float rate = START(lr)[0], scale = FACTOR;
+  GUARD
   EACH_ELEMENT(SGD)
 }
 
@@ -118,6 +142,7 @@ __kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const floa
   FIND_SLOT(v, 1)
   const float rate = START(lr)[0], scale = FACTOR, t = START(step)[0] + 1.0f;
   const float correction1 = -expm1(t * log1), correction2 = -expm1(t * log2), shrink = 1.0f - rate * decoupled;
+  GUARD
   EACH_ELEMENT(ADAM)
 }
 
@@ -157,6 +182,7 @@ __kernel GROUP void rmsprop(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM _
   __global float *a_in = 0, *a_out = 0;
 #endif
   const float rate = START(lr)[0], scale = FACTOR;
+  GUARD
   EACH_ELEMENT(RMSPROP)
 }
 
@@ -175,6 +201,7 @@ __kernel GROUP void adagrad(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const f
   FIND_OPERANDS
   FIND_SLOT(s, 0)
   const float rate = START(lr)[0] / (1.0f + START(step)[0] * lr_decay), scale = FACTOR;
+  GUARD
   EACH_ELEMENT(ADAGRAD)
 }
 
@@ -193,6 +220,7 @@ __kernel GROUP void lion(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __gl
   FIND_OPERANDS
   FIND_SLOT(m, 0)
   const float rate = START(lr)[0], scale = FACTOR, shrink = 1.0f - rate * decay;
+  GUARD
   EACH_ELEMENT(LION)
 }
 

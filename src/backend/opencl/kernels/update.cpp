@@ -70,6 +70,7 @@ Call update_call(const LaunchSpec& launch, const Target& target) {
   Call call = make_call("update.cl", launch.node.op);
   call.define("VW", tuned(target, "vector.VW")).define("SLOTS", layout.slots).define("MOMENTUM", s.momentum != 0);
   call.define("CENTERED", s.centered).define("CLIPPED", layout.clipped).define("CLAMPED", s.clip_value > 0);
+  if (s.guarded) call.define("GUARDED", 1);
   chunks.bind(call);
   for (size_t i = 0; i < scalars; ++i) call.arg(launch.in[i]);
   call.arg(chunks.table());

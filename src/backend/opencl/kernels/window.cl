@@ -29,20 +29,27 @@ __kernel GROUP void window(TENSOR(const int, x), TENSOR(int, y), __global const 
   for (; c < to; ++c) out[c] = 0;
 }
 
-__kernel GROUP void resample(TENSOR(const float, x), TENSOR(float, y), __global const int* table, int h, int w, int cols,
+#ifndef X_T
+#define X_T float  // or half: how x of resample is stored
+#endif
+#ifndef Y_T
+#define Y_T float  // likewise y
+#endif
+
+__kernel GROUP void resample(TENSOR(const X_T, x), TENSOR(Y_T, y), __global const int* table, int h, int w, int cols,
                              int height, int width, int stride, int units, int chunk, int whole) {
   const int vectors = VECTORS(cols), unit0 = (int)get_global_id(0) * chunk, end = min(units, unit0 + chunk);
   for (int unit = unit0; unit < end; ++unit) {
     const int pixel = unit / vectors, v = unit - pixel * vectors, line = pixel / width, image = line / height;
     __global const int* ty = table + (line - image * height) * stride;
     __global const int* tx = table + (height + pixel - line * width) * stride;
-    __global const float* from = START(x) + ((image * h + ty[0]) * w + tx[0]) * x_pitch + vector_start(v, cols);
+    __global const X_T* from = START(x) + ((image * h + ty[0]) * w + tx[0]) * x_pitch + vector_start(v, cols);
     fv sum = (fv)(0.0f);
     for (int a = 0; a < ty[1]; ++a) {
       fv part = (fv)(0.0f);
-      for (int b = 0; b < tx[1]; ++b) part += LOAD(from + (a * w + b) * x_pitch) * (fv)(as_float(tx[2 + b]));
+      for (int b = 0; b < tx[1]; ++b) part += LOAD_AS(X_T, from + (a * w + b) * x_pitch) * (fv)(as_float(tx[2 + b]));
       sum += part * (fv)(as_float(ty[2 + a]));
     }
-    store_vector(sum, START(y) + pixel * y_pitch, v, cols, whole);
+    STORE_VECTOR(Y_T, sum, START(y) + pixel * y_pitch, v, cols, whole);
   }
 }

@@ -62,7 +62,7 @@ void expand_slice(Expansion& e) {
 
 KernelList window() {
   static constexpr Kernel kernels[] = {
-      {"window", bind_window}, {"upsample", bind_resample}, {"upsample_grad", bind_resample}};
+      {"window", bind_window}, {"upsample", bind_resample, "X -> Y"}, {"upsample_grad", bind_resample, "X -> Y"}};
   static constexpr device::Candidate candidates[] = {{"pad", "window", nullptr, nullptr, expand_pad},
                                                      {"slice", "window", nullptr, nullptr, expand_slice}};
   return {kernels, candidates};

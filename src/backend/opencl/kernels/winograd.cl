@@ -173,7 +173,7 @@ static inline void store_points(fv square[IN][IN], __global float* to, int step,
 }
 
 // The points of the tile whose first pixel is at `from`.
-static inline void input_points(fv points[IN][IN], __global const float* from, int pitch, __global const float* zeros,
+static inline void input_points(fv points[IN][IN], __global const A_T* from, int pitch, __global const A_T* zeros,
                                 Tile t, int h, int w) {
   const int inside = t.y >= 0 && t.y + IN <= h && t.x >= 0 && t.x + IN <= w;
   fv pixels[IN][IN];
@@ -182,25 +182,25 @@ static inline void input_points(fv points[IN][IN], __global const float* from, i
 #pragma unroll
     for (int j = 0; j < IN; ++j) {
       const int there = inside || ((uint)(t.y + i) < (uint)h && (uint)(t.x + j) < (uint)w);
-      pixels[i][j] = LOAD(there ? from + (i * w + j) * pitch : zeros);
+      pixels[i][j] = LOAD_AS(A_T, there ? from + (i * w + j) * pitch : zeros);
     }
   transform_input(points, pixels);
 }
 
-__kernel GROUP void winograd_input(TENSOR(const float, x), TENSOR(float, v), int h, int w, int c, int tiles_h,
+__kernel GROUP void winograd_input(TENSOR(const A_T, x), TENSOR(float, v), int h, int w, int c, int tiles_h,
                                    int tiles_w, int top, int left, int units, int chunk, int whole) {
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
   for (int unit = first; unit < last; ++unit) {
     const int tile = unit / VECTORS(c), vector = unit - tile * VECTORS(c);
     const Tile t = tile_at(tile, tiles_h, tiles_w, top, left);
-    __global const float* from = START(x) + ((t.n * h + t.y) * w + t.x) * x_pitch + vector_start(vector, c);
+    __global const A_T* from = START(x) + ((t.n * h + t.y) * w + t.x) * x_pitch + vector_start(vector, c);
     fv points[IN][IN];
     input_points(points, from, x_pitch, x_slab, t, h, w);
     store_points(points, START(v) + tile * c, v_pitch, vector, c, whole);
   }
 }
 
-__kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPILOGUE_PARAMS, int h, int w, int o,
+__kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(Y_T, y) EPILOGUE_PARAMS, int h, int w, int o,
                                     int tiles_h, int tiles_w, int units, int chunk, int whole) {
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
@@ -217,7 +217,7 @@ __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPI
       for (int j = 0; j < OUT; ++j) {
         if (t.y + i >= h || t.x + j >= w) continue;
         const int row = (t.n * h + t.y + i) * w + t.x + j;
-        store_vector(epilogue(pixels[i][j], extras, row, c, 0, VW), START(y) + row * y_pitch, vector, o, whole);
+        STORE_VECTOR(Y_T, epilogue(pixels[i][j], extras, row, c, 0, VW), START(y) + row * y_pitch, vector, o, whole);
       }
   }
 }
@@ -225,7 +225,7 @@ __kernel GROUP void winograd_output(TENSOR(const float, m), TENSOR(float, y) EPI
 #if CHANNELS
 // Few channels: transforms and products of a block of tiles without a way through memory. u as winograd_weights gives it;
 // o is a multiple of VW, `cols` that of its panels.
-__kernel GROUP void winograd_small(TENSOR(const float, x), TENSOR(const float, u), TENSOR(float, y) EPILOGUE_PARAMS,
+__kernel GROUP void winograd_small(TENSOR(const A_T, x), TENSOR(const float, u), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                    int h, int w, int o, int cols, int out_h, int out_w, int tiles_h, int tiles_w,
                                    int top, int left, int tiles, int blocks) {
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -268,7 +268,7 @@ __kernel GROUP void winograd_small(TENSOR(const float, x), TENSOR(const float, u
         for (int j = 0; j < OUT * OUT; ++j) {
           if (t.y + j / OUT >= out_h || t.x + j % OUT >= out_w) continue;
           const int row = (t.n * out_h + t.y + j / OUT) * out_w + t.x + j % OUT;
-          STORE(epilogue(pixels[j / OUT][j % OUT], extras, row, c0, 0, VW), START(y) + row * y_pitch + c0);
+          STORE_AS(Y_T, epilogue(pixels[j / OUT][j % OUT], extras, row, c0, 0, VW), START(y) + row * y_pitch + c0);
         }
       }
     }
@@ -276,19 +276,19 @@ __kernel GROUP void winograd_small(TENSOR(const float, x), TENSOR(const float, u
 }
 #endif
 
-__kernel GROUP void winograd_dy(TENSOR(const float, dy), TENSOR(float, e), int h, int w, int o, int tiles_h, int tiles_w,
+__kernel GROUP void winograd_dy(TENSOR(const A_T, dy), TENSOR(float, e), int h, int w, int o, int tiles_h, int tiles_w,
                                 int units, int chunk, int whole) {
   const int first = (int)get_global_id(0) * chunk, last = min(units, first + chunk);
   for (int unit = first; unit < last; ++unit) {
     const int tile = unit / VECTORS(o), vector = unit - tile * VECTORS(o);
     const Tile t = tile_at(tile, tiles_h, tiles_w, 0, 0);
-    __global const float* from = START(dy) + ((t.n * h + t.y) * w + t.x) * dy_pitch + vector_start(vector, o);
+    __global const A_T* from = START(dy) + ((t.n * h + t.y) * w + t.x) * dy_pitch + vector_start(vector, o);
     fv pixels[OUT][OUT], points[IN][IN];
 #pragma unroll
     for (int i = 0; i < OUT; ++i)
 #pragma unroll
       for (int j = 0; j < OUT; ++j)
-        pixels[i][j] = LOAD(t.y + i < h && t.x + j < w ? from + (i * w + j) * dy_pitch : dy_slab);
+        pixels[i][j] = LOAD_AS(A_T, t.y + i < h && t.x + j < w ? from + (i * w + j) * dy_pitch : dy_slab);
     transform_dy(points, pixels);
     store_points(points, START(e) + tile * o, e_pitch, vector, o, whole);
   }

@@ -43,7 +43,7 @@ Call bind_tiles(const LaunchSpec& launch, const Target& target, std::string_view
   const ir::Ints& t = launch.node.attrs.ints("tiles");
   const int64_t cols = t[kChannels];
   Call call = tile_call(launch, kernel, vector_width(target, cols));
-  define_epilogue(call, launch.node.attrs);
+  define_epilogue(call, launch, 1);
   add_tensor(call, launch.in[0]);
   add_tensor(call, launch.out[0]);
   for (size_t i = 1; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
@@ -76,7 +76,7 @@ Call bind_small(const LaunchSpec& launch, const Target& target) {
   const int64_t o = y.cols(), cols = launch.node.attrs.integer("cols");
   Call call = tile_call(launch, "winograd_small", tuned(target, "gemm.VW"));
   call.define("CHANNELS", t[kChannels]).define("MAC_FORM", tuned(target, "gemm.MAC"));
-  define_epilogue(call, launch.node.attrs);
+  define_epilogue(call, launch, 2);
   for (const TensorArg* arg : {&launch.in[0], &launch.in[1], &y}) add_tensor(call, *arg);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   const int64_t blocks = ceil_div(t[kTiles], kBlock);
@@ -283,9 +283,12 @@ void expand_dw(Expansion& e) {
 }  // namespace
 
 KernelList winograd() {
-  static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights}, {"winograd_input", bind_input},
-                                       {"winograd_output", bind_output},   {"winograd_small", bind_small},
-                                       {"winograd_dy", bind_dy},           {"winograd_dw", bind_dw}};
+  static constexpr Kernel kernels[] = {{"winograd_weights", bind_weights},
+                                       {"winograd_input", bind_input, "A"},
+                                       {"winograd_output", bind_output, "- * -> Y"},
+                                       {"winograd_small", bind_small, "A - * -> Y"},
+                                       {"winograd_dy", bind_dy, "A"},
+                                       {"winograd_dw", bind_dw}};
   static constexpr device::Candidate candidates[] = {
       {"conv2d", "winograd4", accepts<4>, seconds<4>, expand<4>},
       {"conv2d", "winograd2", accepts<2>, seconds<2>, expand<2>},

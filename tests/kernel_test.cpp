@@ -6,6 +6,7 @@
 
 #include "harness.h"
 #include "ir/text.h"
+#include "pass/pass.h"
 #include "plan/plan.h"
 #include "step/run.h"
 #include "step/self_test.h"
@@ -31,9 +32,9 @@ std::vector<Case> cases() {
   return list;
 }
 
-bool holds_halves(const ops::OpView& view) {
-  const auto half = [](const Type& type) { return type.dtype == DType::f16; };
-  return std::ranges::any_of(view.ins, half) || std::ranges::any_of(view.outs, half);
+bool holds_halves(const ir::Graph& graph, const device::Device& device) {
+  const auto types = plan::lower(pass::expansion(graph, device), device).types;
+  return std::ranges::any_of(types, [](const Type& type) { return type.dtype == DType::f16; });
 }
 
 class Kernels : public testing::TestWithParam<Case> {};
@@ -84,7 +85,7 @@ TEST_P(Kernels, AgreeWithTheOracleOnHalves) {
     for (size_t i = 0; i < std::max<size_t>(1, candidates.size()); ++i) {
       const std::string name(i < candidates.size() ? candidates[i]->name : "its own kernel");
       if (i > 0) device->choices = {{device::node_key(ops::view_of(graph, node)), name}};
-      if (holds_halves(plan::stored_view(graph, node, plan::lower(graph, *device).types))) {
+      if (holds_halves(graph, *device)) {
         SCOPED_TRACE(fmt::format("{} {} by `{}`", c.op->name, example.text, name));
         std::string where;
         EXPECT_LE(step::error_in_tolerances(*device, *c.op, example, c.layout, 1, &where), 1) << where;

@@ -5,6 +5,7 @@
 // it grows with the sums an op forms and with nothing else.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ Copied copies_of(const ops::OpDef& op, const ops::Example& example, const device
 ir::Graph single_op_graph(const ops::OpDef& op, const ops::Example& example, Layout layout, const Copied& copied = {});
 // The node under test in such a program.
 const ir::Node& op_node(const ir::Graph& graph, const ops::OpDef& op);
+// How each output is stored before the copy that brings it out.
+std::map<std::string, DType> result_storage(const device::Device& device, const ir::Graph& graph);
 // The operands of an example, rounded to half where they are copied.
 std::vector<double> operand_values(const ops::Example& example, size_t index, uint64_t seed, const Copied& copied);
 

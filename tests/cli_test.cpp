@@ -150,6 +150,18 @@ TEST(Command, BenchPrintsOneJsonObjectWithTheAgreedNames) {
   }
 }
 
+// A part of the wall is spent in kernels and a part is not, as far as a busy machine can tell.
+TEST(Command, BenchMeasuresTheTimeOutsideKernels) {
+  const std::string bench = "bench mlp:64-128-128-5 --batch 32 --device cpu --threads 1 --seconds 0.01 ";
+  const Result r = situ(bench + "--outside --json");
+  ASSERT_EQ(r.code, 0) << r.text;
+  const double outside = nlohmann::json::parse(r.text)["outside"];
+  EXPECT_GT(outside, -1) << "kernels that run for longer than the steps they are part of";
+  EXPECT_LT(outside, 1);
+  EXPECT_FALSE(nlohmann::json::parse(situ(bench + "--json").text).contains("outside"));
+  EXPECT_NE(situ(bench + "--outside").text.find("100 plain steps took"), std::string::npos);
+}
+
 TEST(Command, BenchCountsTheProgramsThatTheDriverCompiles) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
   const std::string cache = folder("programs");

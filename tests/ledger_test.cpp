@@ -182,6 +182,13 @@ TEST(TimeSplit, OverlapsCountOnce) {
   EXPECT_DOUBLE_EQ(split.launch, 1);
 }
 
+TEST(TimeSplit, KernelsBesideKernelsCountOnce) {
+  device::Timeline timeline;
+  const auto kernel = device::EventKind::kernel;
+  timeline.events = {{kernel, 0, 0, 10}, {kernel, 1, 2, 5}, {kernel, 2, 8, 12}, {kernel, 3, 20, 21}};
+  EXPECT_DOUBLE_EQ(step::split(timeline, 21).compute, 13);
+}
+
 }  // namespace
 }  // namespace situ::test
 #endif

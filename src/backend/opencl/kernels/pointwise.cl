@@ -1,16 +1,22 @@
 // pointwise.cl -- y = f(i0, i1, ...) element by element, inputs stretched to y's shape; may work in place.
 //
-// The function is source text put before this file: EACH_INPUT lists the inputs as F(name, index, stride, type): stride
-// is 1 if the input has y's last axis and 0 if it has one value there, STEPS holds the statements, RESULT the value.
+// The function is source text put before this file: EACH_INPUT lists the inputs as F(name, index, stride, moves, type):
+// stride is 1 if the input has y's last axis and 0 if it has one value there; LITERALS lists the constants, STEPS holds
+// the statements, RESULT the value. moves is for COLUMNS alone: 0 if all rows share the input's.
 //
 // Axes that all operands walk alike are merged on the host: y is rows x cols with `outer` axes of rows. The table holds
 // their extents and then, for y and each input, the elements to move for a step along each: extents[outer],
 // y[outer], i0[outer], ... A work-item does `chunk` vectors, counted row by row.
+// COLUMNS: one outer axis, and inputs of one value per column. A work-item does `height` rows of `span` vectors, and a
+// column's values stay in registers for `block` rows, few enough that a CPU still reads and writes in streams.
 #include "common.clh"
 #include "math.clh"
 
 #ifndef EACH_INPUT
-#define EACH_INPUT(F) F(i0, 0, 1, float)  // the inputs: name, index, stride along the last axis, float or half
+#define EACH_INPUT(F) F(i0, 0, 1, 1, float)  // the inputs: name, index, stride along the last axis, moves with rows, type
+#endif
+#ifndef LITERALS
+#define LITERALS  // parameters for constants of the expression: , float k0, float k1
 #endif
 #ifndef STEPS
 #define STEPS const fv t0 = i0 < (fv)(0.0f) ? (fv)(0.0f) : i0;  // statements over fv variables named like the inputs
@@ -21,21 +27,25 @@
 #ifndef Y_T
 #define Y_T float  // or half: how y is stored
 #endif
+#ifndef COLUMNS
+#define COLUMNS 0  // 1: inputs that all rows share stay in registers
+#endif
 
 #define WAY(a, b) WAY_(a, b)
 #define WAY_(a, b) a##b
-#define PARAM(x, index, stride, T) TENSOR(const T, x),
-#define ROW(x, index, stride, T) __global const T* x##_row = START(x);
-#define MOVE(x, index, stride, T) x##_row += i * table[(index + 2) * outer + a];
-#define WHOLE(x, index, stride, T) const fv x = WAY(WHOLE_, stride)(T, x##_row);
+#define PARAM(x, index, stride, moves, T) TENSOR(const T, x),
+#define ROW(x, index, stride, moves, T) __global const T* x##_row = START(x);
+#define MOVE(x, index, stride, moves, T) x##_row += i * table[(index + 2) * outer + a];
+#define WHOLE(x, index, stride, moves, T) const fv x = WAY(WHOLE_, stride)(T, x##_row);
 #define WHOLE_0(T, p) (fv)(AT(T, p, 0))
 #define WHOLE_1(T, p) LOAD_AS(T, p + c)
-#define PARTIAL(x, index, stride, T) const fv x = WAY(PARTIAL_, stride)(T, x##_row);
+#define PARTIAL(x, index, stride, moves, T) const fv x = WAY(PARTIAL_, stride)(T, x##_row);
 #define PARTIAL_0(T, p) (fv)(AT(T, p, 0))
 #define PARTIAL_1(T, p) LOAD_LANES(T, p + c, 0, cols - c)
 
+#if !COLUMNS
 __kernel GROUP void pointwise(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global const int* table, int outer, int rows,
-                              int cols, int chunk) {
+                              int cols, int chunk LITERALS) {
   const int in_row = (cols + VW - 1) / VW, whole = cols / VW, total = rows * in_row;
   const int first = (int)get_global_id(0) * chunk, end = min(total, first + chunk);
   for (int unit = first; unit < end;) {
@@ -63,3 +73,43 @@ __kernel GROUP void pointwise(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global const i
     unit += to - from;
   }
 }
+#else
+#define STEP(x, index, stride, moves, T) const int x##_step = table[index + 2];
+#define AT_ROW(x, index, stride, moves, T) __global const T* x##_row = START(x) + r * x##_step;
+// What all rows share is loaded before the loop over rows, the rest in it.
+#define SHARED(x, index, stride, moves, T) KEEP_##moves(x, WAY(WHOLE_, stride)(T, x##_row))
+#define OWN(x, index, stride, moves, T) LOAD_NOW_##moves(x, WAY(WHOLE_, stride)(T, x##_row))
+#define KEEP_0(x, value) const fv x = value;
+#define KEEP_1(x, value)
+#define LOAD_NOW_0(x, value)
+#define LOAD_NOW_1(x, value) const fv x = value;
+
+__kernel GROUP void pointwise_columns(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global const int* table, int rows,
+                                      int cols, int height, int span, int block LITERALS) {
+  const int in_row = (cols + VW - 1) / VW, whole = cols / VW, spans = (in_row + span - 1) / span;
+  const int strip = (int)get_global_id(0) / spans, from = ((int)get_global_id(0) - strip * spans) * span;
+  const int to = min(in_row, from + span), end = min(rows, (strip + 1) * height), y_step = table[1];
+  EACH_INPUT(STEP)
+  for (int r0 = strip * height; r0 < end; r0 += block) {
+    const int r1 = min(end, r0 + block);
+    for (int v = from; v < min(to, whole); ++v) {
+      const int c = v * VW, r = r0;
+      EACH_INPUT(AT_ROW)
+      EACH_INPUT(SHARED)
+      for (int r = r0; r < r1; ++r) {
+        EACH_INPUT(AT_ROW)
+        EACH_INPUT(OWN)
+        STEPS
+        STORE_AS(Y_T, RESULT, START(y) + r * y_step + c);
+      }
+    }
+    for (int r = r0; r < r1 && to > whole; ++r) {
+      const int c = whole * VW;
+      EACH_INPUT(AT_ROW)
+      EACH_INPUT(PARTIAL)
+      STEPS
+      STORE_LANES(Y_T, RESULT, START(y) + r * y_step + c, 0, cols - c);
+    }
+  }
+}
+#endif

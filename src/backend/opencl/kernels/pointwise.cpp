@@ -3,7 +3,6 @@
 // One program per expression and pattern of stretched inputs; shapes and strides are arguments.
 #include <fmt/args.h>
 
-#include <cmath>
 #include <map>
 
 #include "backend/opencl/kernels/axes.h"
@@ -51,40 +50,56 @@ std::string_view formula_of(std::string_view op) {
       {"leaky_relu", "{0} > (fv)(0.0f) ? {0} : {0} * {1}"},
       {"elu", "{0} > (fv)(0.0f) ? {0} : {1} * expm1({0})"},
       {"normalize", "({0} - {1}) * ({2} * {3}) + {4}"},
-      {"norm_dx", "{3} * {4} * ({0} - {7} * ({6} + ({1} - {2}) * {3} * {5}))"},
+      {"norm_dx", "({3} * {4}) * (({0} - {7} * {6}) - ({1} - {2}) * ({7} * {3} * {5}))"},  // few terms per row
   };
   const auto it = formulas.find(op);
   SITU_ASSERT(it != formulas.end(), "pointwise op `{}` has no OpenCL formula", op);
   return it->second;
 }
 
-std::string literal(double value) {
-  const float f = static_cast<float>(value);
-  if (std::isnan(f)) return "(fv)(NAN)";
-  if (std::isinf(f)) return f > 0 ? "(fv)(INFINITY)" : "(fv)(-INFINITY)";
-  return fmt::format("(fv)({:a}f)", f);
-}
+// The expression as statements; literals are arguments k0, k1, .., so that 1 / n makes no program of its own.
+struct Source {
+  std::string steps;
+  std::vector<float> literals;
 
-std::string argument(const ops::ExprArg& arg) {
-  if (arg.kind == ops::ExprArg::literal) return literal(arg.value);
-  return fmt::format("{}{}", arg.kind == ops::ExprArg::input ? 'i' : 't', arg.index);
-}
+  std::string argument(const ops::ExprArg& arg) {
+    if (arg.kind != ops::ExprArg::literal)
+      return fmt::format("{}{}", arg.kind == ops::ExprArg::input ? 'i' : 't', arg.index);
+    literals.push_back(static_cast<float>(arg.value));
+    return fmt::format("(fv)(k{})", literals.size() - 1);
+  }
+  void add(const ops::ExprStep& step, size_t number) {
+    fmt::dynamic_format_arg_store<fmt::format_context> args;
+    for (const ops::ExprArg& arg : step.args) args.push_back(argument(arg));
+    steps += fmt::format(" const fv t{} = {};", number, fmt::vformat(formula_of(step.op->name), args));
+  }
+};
 
-std::string statement(const ops::ExprStep& step, size_t number) {
-  fmt::dynamic_format_arg_store<fmt::format_context> args;
-  for (const ops::ExprArg& arg : step.args) args.push_back(argument(arg));
-  return fmt::format("const fv t{} = {};", number, fmt::vformat(formula_of(step.op->name), args));
-}
-
-// The source before pointwise.cl; strides[i] is that of input i along the last axis.
-std::string prelude(const ops::Expr& expr, const std::vector<int64_t>& strides, const std::vector<TensorArg>& ins) {
+// The source before pointwise.cl; strides[i] is that of input i along the last axis, moves[i] that it differs by row.
+std::string prelude(const Source& source, size_t steps, const std::vector<int64_t>& strides,
+                    const std::vector<bool>& moves, const std::vector<TensorArg>& ins) {
   std::string text = "#define EACH_INPUT(F)";
   for (size_t i = 0; i < strides.size(); ++i)
-    text += fmt::format(" F(i{}, {}, {}, {})", i, i, strides[i], type_name(ins[i]));
-  text += "\n#define STEPS";
-  for (size_t i = 0; i < expr.steps.size(); ++i) text += " " + statement(expr.steps[i], i);
-  return text + fmt::format("\n#define RESULT t{}\n", expr.steps.size() - 1);
+    text += fmt::format(" F(i{}, {}, {}, {:d}, {})", i, i, strides[i], moves[i], type_name(ins[i]));
+  text += "\n#define LITERALS";
+  for (size_t i = 0; i < source.literals.size(); ++i) text += fmt::format(", float k{}", i);
+  return text + fmt::format("\n#define STEPS{}\n#define RESULT t{}\n", source.steps, steps - 1);
 }
+
+// Inputs that differ by row, if the rows form one axis and some input has a value per column for all of them;
+// otherwise empty.
+std::vector<bool> moving(const std::vector<Axis>& axes, const Axis& row) {
+  std::vector<bool> moves;
+  bool shared = false;
+  for (size_t i = 1; axes.size() == 1 && i < row.strides.size(); ++i) {
+    moves.push_back(axes[0].strides[i] != 0);
+    shared |= !moves.back() && row.strides[i] == 1;
+  }
+  return shared ? moves : std::vector<bool>{};
+}
+
+constexpr int64_t kStripVectors = 16;  // of a row that a work-item takes, if it has that many to do
+constexpr int64_t kBlockVectors = 32;  // of a row times the rows that share a column's values: long rows are streams
 
 Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   const int arity = static_cast<int>(launch.in.size());
@@ -100,16 +115,30 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   std::vector<int64_t> strides(row.strides.begin() + 1, row.strides.end());
   if (row.extent == 1) strides.assign(strides.size(), 1);  // reads one lane either way: fewer programs
 
-  Call call = make_call("pointwise.cl", "pointwise");
-  call.prelude = prelude(expr, strides, launch.in);
+  Source source;
+  for (size_t i = 0; i < expr.steps.size(); ++i) source.add(expr.steps[i], i);
+  const std::vector<bool> moves = moving(axes, row);
+  const bool columns = !moves.empty();
+  Call call = make_call("pointwise.cl", columns ? "pointwise_columns" : "pointwise");
+  call.prelude =
+      prelude(source, expr.steps.size(), strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
   call.define("VW", vw);
   add_tensors(call, launch.in);
   add_tensor(call, launch.out[0]);
   call.arg(table_of(axes, operands.size()));
-  add_ints(call, {static_cast<int64_t>(axes.size()), rows, row.extent, chunk});
-  const int64_t units = rows * ceil_div(row.extent, vw);
-  return set_grid(call, ceil_div(int_of(units), chunk), 1, 1, tuned(target, "vector.WX"));
+  const int64_t in_row = ceil_div(row.extent, vw), units = rows * in_row;
+  if (columns) {
+    const int64_t span = std::min(in_row, ceil_div(chunk, kStripVectors)), height = chunk / span;
+    call.define("COLUMNS", 1);
+    add_ints(call, {rows, row.extent, height, span, std::clamp<int64_t>(kBlockVectors / in_row, 4, 16)});
+    set_grid(call, ceil_div(rows, height) * ceil_div(in_row, span), 1, 1, tuned(target, "vector.WX"));
+  } else {
+    add_ints(call, {static_cast<int64_t>(axes.size()), rows, row.extent, chunk});
+    set_grid(call, ceil_div(int_of(units), chunk), 1, 1, tuned(target, "vector.WX"));
+  }
+  for (float literal : source.literals) call.arg(literal);
+  return call;
 }
 
 }  // namespace

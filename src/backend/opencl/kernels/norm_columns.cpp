@@ -69,16 +69,18 @@ Call bind_sums_final(const LaunchSpec& launch, const Target& target) {
 }
 
 // --- one launch or two ----------------------------------------------------------------------------------------------
-constexpr int64_t kWorthParts = 4;  // chunks; fewer are done before a second launch has begun
+constexpr int64_t kWorthParts = 8;  // chunks; fewer are done before a second launch has begun
 // Work-items of one part read neighbouring columns of the same rows, one after the other on a CPU: the part should
-// still be in the cache then. But parts have rows enough to be worth their results.
-constexpr int64_t kPartElements = 32768, kPartRows = 64;
+// still be in the cache then. But parts have rows enough to be worth their results. What has columns enough to keep the
+// device busy and fits a second-level cache is one part: a second launch takes longer than the cache would save.
+constexpr int64_t kPartElements = 32768, kPartRows = 64, kWholeElements = 262144;
 
 int64_t parts_for(const Target& target, int64_t images, int64_t rows, int64_t cols) {
   const int64_t chunk = tuned(target, "reduce.CHUNK"), wanted = tuned(target, "reduce.ITEMS");
   const int64_t items = images * ceil_div(cols, vector_width(target, cols));
   if (rows * cols < kWorthParts * chunk) return 1;
   const int64_t busy = std::min(ceil_div(rows, std::max<int64_t>(1, chunk / cols)), ceil_div(wanted, items));
+  if (busy == 1 && rows * cols <= kWholeElements) return 1;
   return std::max({busy, std::min(ceil_div(rows * cols, kPartElements), rows / kPartRows), int64_t{1}});
 }
 

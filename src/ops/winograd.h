@@ -45,7 +45,8 @@ inline int64_t fewest_taps(const Window& w) {
 // The transforms' rounding grows with the root of the number of terms, what a sum may be off with the number itself:
 // sums of fewer terms are exact enough only when formed directly.
 inline bool exact_enough(int64_t terms, int64_t out) { return terms >= (out == 4 ? 256 : 64); }
-// A tile's rounding is that of whole windows, even where most taps of a window lie outside: then it takes more channels.
+// A tile's rounding is that of whole windows, even where most taps of a window lie outside: then it takes more
+// channels.
 inline bool exact_enough(const Window& window, int64_t channels, int64_t out) {
   const int64_t taps = fewest_taps(window);
   return exact_enough(channels * taps, out) && exact_enough(channels * taps * taps / 4, out);

@@ -18,8 +18,17 @@ struct TiledImages {
 
   TiledImages() = default;
   TiledImages(const Operand& o, const ops::winograd::Tiles& tiles, int64_t before_y, int64_t before_x)
-      : data(o.f32()), zeros(o.zeros), h(o.shape()[1]), w(o.shape()[2]), pitch(o.pitch), channels(o.cols()),
-        tiles_h(tiles.h), tiles_w(tiles.w), out(tiles.out), top(before_y), left(before_x) {}
+      : data(o.f32()),
+        zeros(o.zeros),
+        h(o.shape()[1]),
+        w(o.shape()[2]),
+        pitch(o.pitch),
+        channels(o.cols()),
+        tiles_h(tiles.h),
+        tiles_w(tiles.w),
+        out(tiles.out),
+        top(before_y),
+        left(before_x) {}
 };
 
 // The first pixel of a tile, which may lie outside its image.

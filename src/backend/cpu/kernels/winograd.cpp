@@ -1,10 +1,10 @@
 // winograd.cpp -- 3x3 convolutions with stride 1, forward and data gradient, by Winograd's tiles (ops/winograd.h).
 //
 //   winograd_weights  u[panel, point, k, cols] = G w G^T of w[3,3,K,N] in place, or of its panels [panel, tap, k, cols]
-//   conv2d_winograd   y, scratch: a task transforms a block of tiles, multiplies it point by point with a few panels of
-//                     u, and transforms the products back with the epilogue, while the cache holds all of them
-//
-// A task has tiles of its own and, where these are too few, panels of its own; then some tiles are transformed twice.
+//   conv2d_winograd   y, scratch: a unit is a block of tiles and a few panels. A few channels at a time, its tiles are
+//                     transformed and multiplied point by point; the sums stay in the L2 cache until they are
+//                     transformed back with the epilogue. With few blocks the weights are transformed on the way too,
+//                     and u never exists: for 512 channels it has four times the size of the weights
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/winograd.cpp"
 #include <hwy/foreach_target.h>
@@ -29,22 +29,33 @@ struct WeightTask {
   int64_t plane = 0;
 };
 
+// How the work is cut, by shapes and tuning alone.
+struct Cut {
+  int64_t block = 0, blocks = 0;    // tiles of a block
+  int64_t columns = 0, groups = 0;  // columns of a unit, whole panels; groups of them
+  int64_t depth = 0;                // channels transformed at a time, whole vectors
+  int64_t tasks = 1;                // each has some units, and scratch for one
+  int64_t units() const { return blocks * groups; }
+};
+
 struct TileConv {
   TiledImages x, y;
-  int64_t count = 0, block = 0, tile_tasks = 1, panel_tasks = 1, panels_per_pass = 1;
-  int64_t k_floats = 0;  // a tile's channels of one point, whole vectors
+  Cut cut;
+  int64_t count = 0;
   PanelSet panels;
-  const float* u = nullptr;
+  bool fused = false;        // weights are transformed here
+  const float* u = nullptr;  // as winograd_weights takes or leaves them
   int64_t u_plane = 0;
+  WeightTask weights;
+  int64_t weight_panel = 0;  // from one panel of w to the next
   float* scratch = nullptr;
   int64_t scratch_pitch = 0;
   TileEpilogue epilogue;
 };
-// Tiles [first, last) and what was made of them; a pass over panels gives columns [col, col + cols).
+// Tiles [first, last), channels [k0, k1) and columns [col, col + cols) of them.
 struct TileBlock {
-  int64_t first = 0, last = 0;
-  Points v, m;
-  int64_t col = 0, cols = 0;
+  int64_t first = 0, last = 0, k0 = 0, k1 = 0, col = 0, cols = 0;
+  Points v, u, m;
 };
 
 }  // namespace
@@ -63,12 +74,10 @@ void transform_weights(const WeightTask& t) {
       const float* from = t.w + row * t.pitch + j;
       float* to = t.u + row * t.tn + j;
       const int64_t n = t.columns - j;
-      const auto load = [&](int r, int s) HWY_ATTR {
-        return n > 0 ? load_up_to(from + (r * 3 + s) * t.tap, n) : zeros();
-      };
-      transform<WeightLine<OUT>>(load, [&](int r, int s, Floats v) HWY_ATTR {
-        hn::StoreU(v, Tag(), to + (r * kIn + s) * t.plane);
-      });
+      const auto load = [&](int r, int s)
+                            HWY_ATTR { return n > 0 ? load_up_to(from + (r * 3 + s) * t.tap, n) : zeros(); };
+      transform<WeightLine<OUT>>(
+          load, [&](int r, int s, Floats v) HWY_ATTR { hn::StoreU(v, Tag(), to + (r * kIn + s) * t.plane); });
     }
 }
 
@@ -77,15 +86,13 @@ void transform_images(const TileConv& c, const TileBlock& b) {
   constexpr int kIn = OUT + 2;
   for (int64_t tile = b.first; tile < b.last; ++tile) {
     const TilePixels<kIn> pixels(c.x, tile);
-    for (int64_t k = 0; k < c.x.channels; k += lanes()) {
-      float* to = b.v.at(0, tile - b.first, k);
-      const int64_t n = c.x.channels - k;
-      const auto load = [&](int i, int j) HWY_ATTR {
-        return load_up_to(pixels.at[i * kIn + j] + pixels.step[i * kIn + j] * k, n);
-      };
-      transform<InputLine<OUT>>(load, [&](int i, int j, Floats v) HWY_ATTR {
-        hn::StoreU(v, Tag(), to + (i * kIn + j) * b.v.plane);
-      });
+    for (int64_t k = b.k0; k < b.k1; k += lanes()) {
+      float* to = b.v.at(0, tile - b.first, k - b.k0);
+      const int64_t n = b.k1 - k;
+      const auto load = [&](int i, int j)
+                            HWY_ATTR { return load_up_to(pixels.at[i * kIn + j] + pixels.step[i * kIn + j] * k, n); };
+      transform<InputLine<OUT>>(
+          load, [&](int i, int j, Floats v) HWY_ATTR { hn::StoreU(v, Tag(), to + (i * kIn + j) * b.v.plane); });
     }
   }
 }
@@ -161,112 +168,147 @@ Work bind_weights(const Call& call) {
 }
 
 // --- tiles ----------------------------------------------------------------------------------------------------------
-// How the work is cut, by shapes and tuning alone.
-struct Cut {
-  int64_t block = 0, tile_tasks = 1, panel_tasks = 1, panels_per_pass = 1;
-  int64_t k_floats = 0, columns = 0;  // of whole vectors
-  int64_t tasks() const { return tile_tasks * panel_tasks; }
-  int64_t v_floats(int64_t points) const { return points * Points::plane_of(block, k_floats); }
-  int64_t m_floats(int64_t points, int64_t tn) const { return points * Points::plane_of(block, panels_per_pass * tn); }
-};
-Cut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
-  const int64_t lanes = tuning.get("simd.lanes", 8), tn = panel_width(tuning), panels = ceil_div(o, tn);
-  const int64_t most = tuning.get("winograd.tiles", 24), wanted = tuning.get("winograd.tasks", 16);
+Cut cut_of(const ops::winograd::Tiles& tiles, int64_t o, const device::Tuning& tuning) {
+  const int64_t tn = panel_width(tuning);
   Cut cut;
-  cut.k_floats = round_up(c, lanes);
-  cut.columns = round_up(o, lanes);
-  cut.block = round_up(ceil_div(tiles.count, ceil_div(tiles.count, most)), 2);
-  cut.tile_tasks = std::min(ceil_div(tiles.count, cut.block), wanted);
-  cut.panels_per_pass = std::clamp<int64_t>(tuning.get("winograd.columns", 64) / tn, 1, panels);
-  cut.panel_tasks = std::min(ceil_div(panels, cut.panels_per_pass), wanted / cut.tile_tasks);
+  cut.blocks = ceil_div(tiles.count, tuning.get("winograd.tiles", 48));
+  cut.block = ceil_div(tiles.count, cut.blocks);
+  cut.columns = std::min(ceil_div(o, tn), std::max<int64_t>(1, tuning.get("winograd.columns", 64) / tn)) * tn;
+  cut.groups = ceil_div(o, cut.columns);
+  cut.depth = round_up(tuning.get("winograd.depth", 16), tuning.get("simd.lanes", 8));
+  cut.tasks = std::min(cut.units(), tuning.get("winograd.tasks", 8));
   return cut;
+}
+// Few blocks: each transforms the weights again, which takes less than memory for them.
+bool fuses_weights(const Cut& cut) { return cut.blocks <= 4; }
+
+int64_t scratch_floats(const Cut& cut, int64_t points, bool fused) {
+  return points * (Points::plane_of(cut.block, cut.depth) + Points::plane_of(cut.block, cut.columns) +
+                   (fused ? Points::plane_of(cut.depth, cut.columns) : 0));
 }
 
 using Transform = void (*)(const TileConv&, const TileBlock&);
+struct Transforms {
+  Transform images, results;
+  void (*weights)(const WeightTask&);
+};
 
-void run_task(const TileConv& c, int64_t task, Transform images, Transform results) {
-  const int64_t points = (c.x.out + 2) * (c.x.out + 2), tn = c.panels.tn;
-  const int64_t part = task / c.panel_tasks, panel_part = task % c.panel_tasks;
-  const int64_t end = c.count * (part + 1) / c.tile_tasks;
-  const int64_t panel_end = c.panels.panels * (panel_part + 1) / c.panel_tasks;
+// The weights of the block's channels and columns, panel after panel.
+void make_weights(const TileConv& c, const TileBlock& b, void (*run)(const WeightTask&)) {
+  WeightTask t = c.weights;
+  t.rows = b.k1 - b.k0;
+  t.plane = b.u.plane;
+  for (int64_t col = 0; col < b.cols; col += t.tn) {
+    const int64_t panel = (b.col + col) / t.tn;
+    t.w = c.u + panel * c.weight_panel + b.k0 * t.pitch;
+    t.columns = std::min(t.tn, c.y.channels - panel * t.tn);
+    t.u = b.u.data + col * c.cut.depth;
+    run(t);
+  }
+}
+
+void run_unit(const TileConv& c, TileBlock& b, const Transforms& run) {
+  const int64_t points = (c.x.out + 2) * (c.x.out + 2), tn = c.panels.tn, panel = b.col / tn;
+  PointProduct product{.points = points,
+                       .m = b.last - b.first,
+                       .a = b.v,
+                       .y = b.m,
+                       .a_row = b.v.pitch,
+                       .a_step = 1,
+                       .b_plane = c.fused ? b.u.plane : c.u_plane,
+                       .b_panel = c.fused ? c.cut.depth * tn : points * c.u_plane,
+                       .b_step = tn,
+                       .panel0 = panel,
+                       .panel1 = panel + ceil_div(b.cols, tn)};
+  for (b.k0 = 0; b.k0 < c.x.channels; b.k0 = b.k1) {
+    b.k1 = std::min(c.x.channels, b.k0 + c.cut.depth);
+    run.images(c, b);
+    if (c.fused) make_weights(c, b, run.weights);
+    product.b = c.fused ? b.u.data : c.u + panel * points * c.u_plane + b.k0 * tn;
+    product.k = b.k1 - b.k0;
+    product.accumulate = b.k0 > 0;
+    multiply_points(c.panels, product);
+  }
+  run.results(c, b);
+}
+
+void run_task(const TileConv& c, int64_t task, const Transforms& run) {
+  const int64_t points = (c.x.out + 2) * (c.x.out + 2);
+  const Cut& cut = c.cut;
   TileBlock b;
-  b.v = Points(c.scratch + task * c.scratch_pitch, c.block, c.k_floats);
-  b.m = Points(b.v.data + points * b.v.plane, c.block, c.panels_per_pass * tn);
-  for (b.first = c.count * part / c.tile_tasks; b.first < end; b.first = b.last) {
-    b.last = std::min(end, b.first + c.block);
-    images(c, b);
-    for (int64_t panel = c.panels.panels * panel_part / c.panel_tasks; panel < panel_end; panel += c.panels_per_pass) {
-      const int64_t last = std::min(panel_end, panel + c.panels_per_pass);
-      multiply_points(c.panels, {.points = points,
-                                 .m = b.last - b.first,
-                                 .k = c.x.channels,
-                                 .a = b.v,
-                                 .y = b.m,
-                                 .a_row = b.v.pitch,
-                                 .a_step = 1,
-                                 .b = c.u + panel * points * c.u_plane,
-                                 .b_plane = c.u_plane,
-                                 .b_panel = points * c.u_plane,
-                                 .b_step = tn,
-                                 .panel0 = panel,
-                                 .panel1 = last});
-      b.col = panel * tn;
-      b.cols = std::min(last * tn, c.panels.n) - b.col;
-      results(c, b);
-    }
+  b.v = Points(c.scratch + task * c.scratch_pitch, cut.block, cut.depth);
+  b.m = Points(b.v.data + points * b.v.plane, cut.block, cut.columns);
+  b.u = Points(b.m.data + points * b.m.plane, cut.depth, cut.columns);
+  for (int64_t unit = cut.units() * task / cut.tasks; unit < cut.units() * (task + 1) / cut.tasks; ++unit) {
+    b.first = unit % cut.blocks * cut.block;
+    b.last = std::min(b.first + cut.block, c.count);
+    b.col = unit / cut.blocks * cut.columns;
+    b.cols = std::min(cut.columns, c.panels.n - b.col);
+    run_unit(c, b, run);
   }
 }
 
 Work bind_tiles(const Call& call) {
   const Operand &x = call.in[0], &u = call.in[1], &y = call.out[0], &scratch = call.out[1];
-  const int64_t out = call.attrs.integer("out");
+  const int64_t out = call.attrs.integer("out"), lanes = call.tuning().get("simd.lanes", 8);
   const ir::Ints& before = call.attrs.ints("before");
   const int64_t h = ceil_div(y.shape()[1], out), w = ceil_div(y.shape()[2], out);
   const ops::winograd::Tiles tiles{out, h, w, y.shape()[0] * h * w};
-  const Cut cut = cut_of(tiles, x.cols(), y.cols(), call.tuning());
   TileConv c;
   c.x = TiledImages(x, tiles, before[0], before[1]);
   c.y = TiledImages(y, tiles, 0, 0);
+  c.cut = cut_of(tiles, y.cols(), call.tuning());
   c.count = tiles.count;
-  c.block = cut.block;
-  c.tile_tasks = cut.tile_tasks;
-  c.panel_tasks = cut.panel_tasks;
-  c.panels_per_pass = cut.panels_per_pass;
-  c.k_floats = cut.k_floats;
-  c.panels = make_panels(cut.columns, true, cut.block, call.tuning());
+  c.panels = make_panels(round_up(y.cols(), lanes), true, c.cut.block, call.tuning());
+  c.fused = fuses_weights(c.cut);
   c.u = u.f32();
   c.u_plane = u.pitch;
+  if (c.fused) {
+    const bool packed = u.shape().rank() == 3;
+    c.weights.tn = c.panels.tn;
+    c.weights.pitch = u.pitch;
+    c.weights.tap = x.cols() * u.pitch;
+    c.weight_panel = packed ? 9 * x.cols() * u.pitch : c.panels.tn;
+    SITU_ASSERT(packed ? u.pitch == c.panels.tn && u.rows() == c.panels.panels * 9 * x.cols()
+                       : u.rows() == 9 * x.cols());
+  } else {
+    SITU_ASSERT(u.shape()[0] == c.panels.panels && u.shape()[1] == tiles.points());
+  }
   c.scratch = scratch.f32();
   c.scratch_pitch = scratch.pitch;
+  SITU_ASSERT(scratch.rows() == c.cut.tasks && scratch.cols() == scratch_floats(c.cut, tiles.points(), c.fused));
   c.epilogue = bind_epilogue(call, 2);
-  SITU_ASSERT(scratch.rows() == cut.tasks() && u.shape()[0] == c.panels.panels && u.shape()[1] == tiles.points());
-  const auto images = out == 4 ? &HWY_DYNAMIC_DISPATCH(images4) : &HWY_DYNAMIC_DISPATCH(images2);
-  const auto results = out == 4 ? &HWY_DYNAMIC_DISPATCH(results4) : &HWY_DYNAMIC_DISPATCH(results2);
-  return {cut.tasks(), [=](int64_t task) { run_task(c, task, images, results); }};
+  Transforms run{&HWY_DYNAMIC_DISPATCH(images4), &HWY_DYNAMIC_DISPATCH(results4), &HWY_DYNAMIC_DISPATCH(weights4)};
+  if (out == 2)
+    run = {&HWY_DYNAMIC_DISPATCH(images2), &HWY_DYNAMIC_DISPATCH(results2), &HWY_DYNAMIC_DISPATCH(weights2)};
+  return {c.cut.tasks, [=](int64_t task) { run_task(c, task, run); }};
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
 // Transforms move more than they calculate: a point of a channel costs as much as so many multiply-adds.
-double cost_of(const WinogradConv& f, int64_t out) {
+double cost_of(const WinogradConv& f, int64_t out, const device::Tuning& tuning) {
   const ops::winograd::Tiles t = f.tiles(out);
+  const Cut cut = cut_of(t, f.o, tuning);
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
-  return rows * c * o + 6 * rows * (c + o) + 10 * points * c * o;
+  const double weights = points * c * o * static_cast<double>(fuses_weights(cut) ? cut.blocks : 2);
+  return rows * c * o + 5 * (rows * c * static_cast<double>(cut.groups) + rows * o + weights);
 }
 
-bool accepts(const WinogradConv& f, int64_t out) {
-  return f.fits() && ops::winograd::exact_enough(f.window, f.c, out);
-}
+bool accepts(const WinogradConv& f, int64_t out) { return f.fits() && ops::winograd::exact_enough(f.window, f.c, out); }
 
 void expand_with(device::Expansion& e, const WinogradConv& f, int64_t out, ir::Value weights) {
   const ops::winograd::Tiles t = f.tiles(out);
   const int64_t tn = panel_width(e.target().tuning), points = t.points();
-  const Cut cut = cut_of(t, f.c, f.o, e.target().tuning);
+  const Cut cut = cut_of(t, f.o, e.target().tuning);
+  const bool fused = fuses_weights(cut);
   ir::Values inputs = e.inputs();
-  inputs[1] = e.launch("winograd_weights", {weights}, f32({ceil_div(f.o, tn), points, Points::plane_of(f.c, tn)}));
+  inputs[1] = weights;
+  if (!fused)
+    inputs[1] = e.launch("winograd_weights", {weights}, f32({ceil_div(f.o, tn), points, Points::plane_of(f.c, tn)}));
   ir::Attrs attrs{{"out", out}, {"before", ir::Ints{f.window.y.before, f.window.x.before}}};
   attrs.set("epilogue", e.attrs().text("epilogue", ""));
-  const Type scratch = f32({cut.tasks(), cut.v_floats(points) + cut.m_floats(points, tn)});
+  const Type scratch = f32({cut.tasks, scratch_floats(cut, points, fused)});
   e.result(0, e.launch_all("conv2d_winograd", inputs, {e.out_type(0), scratch}, attrs)[0]);
 }
 
@@ -275,9 +317,9 @@ bool accepts_forward(const ops::OpView& v, const device::Target&) {
   return accepts(conv_of_forward(v), out);
 }
 template <int out>
-double rank_forward(const ops::OpView& v, const device::Target&) {
+double rank_forward(const ops::OpView& v, const device::Target& target) {
   const WinogradConv f = conv_of_forward(v);
-  return winograd_rank(f, cost_of(f, out));
+  return winograd_rank(f, cost_of(f, out, target.tuning));
 }
 template <int out>
 void expand_forward(device::Expansion& e) {
@@ -289,9 +331,9 @@ bool accepts_dx(const ops::OpView& v, const device::Target&) {
   return accepts(conv_of_dx(v), out);
 }
 template <int out>
-double rank_dx(const ops::OpView& v, const device::Target&) {
+double rank_dx(const ops::OpView& v, const device::Target& target) {
   const WinogradConv f = conv_of_dx(v);
-  return winograd_rank(f, cost_of(f, out));
+  return winograd_rank(f, cost_of(f, out, target.tuning));
 }
 template <int out>
 void expand_dx(device::Expansion& e) {

@@ -3,8 +3,9 @@
 //   conv2d_dw_winograd   dw[r,s,c,o] = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G, scratch
 //                        with a result [S,R,S,C,O] the tiles are split into S parts, for sum_splits to add in order
 //
-// A task has one part of the tiles, a range of channels and one of outputs; for each point it keeps a matrix of sums,
-// and all matrices fit the L2 cache. It takes its tiles in blocks: transforms x and dy, adds their products point by point.
+// A unit is one part of the tiles, a range of channels and one of outputs; it keeps a matrix of sums for each point,
+// and all of them fit the L2 cache. It takes its tiles in blocks: transforms x and dy, adds their products point by
+// point.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/winograd_dw.cpp"
 #include <hwy/foreach_target.h>
@@ -22,9 +23,10 @@ namespace {
 
 // How the work is cut, by shapes and tuning alone.
 struct DwCut {
-  int64_t block = 0, splits = 1, channels = 0, columns = 0;  // of a block; of a task, whole vectors
-  int64_t channel_tasks = 1, column_tasks = 1;
-  int64_t tasks() const { return splits * channel_tasks * column_tasks; }
+  int64_t block = 0, splits = 1, channels = 0, columns = 0;  // of a block; of a unit, whole vectors
+  int64_t channel_groups = 1, column_groups = 1;
+  int64_t tasks = 1;  // each has some units, and scratch for one
+  int64_t units() const { return splits * channel_groups * column_groups; }
 };
 
 struct TileDw {
@@ -64,9 +66,8 @@ void transform_tiles(const TiledImages& images, const DwBlock& b, int64_t from, 
       const auto load = [&](int i, int j) HWY_ATTR {
         return load_up_to(pixels.at[i * kSide + j] + pixels.step[i * kSide + j] * c, n);
       };
-      transform<Line>(load, [&](int i, int j, Floats v) HWY_ATTR {
-        hn::StoreU(v, Tag(), at + (i * Line::kTo + j) * points.plane);
-      });
+      transform<Line>(load, [&](int i, int j, Floats v)
+                                HWY_ATTR { hn::StoreU(v, Tag(), at + (i * Line::kTo + j) * points.plane); });
     }
   }
 }
@@ -83,11 +84,10 @@ void transform_sums(const TileDw& d, const DwBlock& b) {
   for (int64_t c = b.c0; c < b.c1; ++c)
     for (int64_t o = b.o0; o < b.o1; o += lanes()) {
       const float* from = b.m.at(0, c - b.c0, o - b.o0);
-      transform<DwLine<OUT>>(
-          [&](int i, int j) HWY_ATTR { return hn::LoadU(Tag(), from + (i * kIn + j) * b.m.plane); },
-          [&](int r, int s, Floats v) HWY_ATTR {
-            store_up_to(v, b.dw + ((r * 3 + s) * d.x.channels + c) * d.dw_pitch + o, b.o1 - o);
-          });
+      transform<DwLine<OUT>>([&](int i, int j) HWY_ATTR { return hn::LoadU(Tag(), from + (i * kIn + j) * b.m.plane); },
+                             [&](int r, int s, Floats v) HWY_ATTR {
+                               store_up_to(v, b.dw + ((r * 3 + s) * d.x.channels + c) * d.dw_pitch + o, b.o1 - o);
+                             });
     }
 }
 
@@ -110,14 +110,16 @@ HWY_EXPORT(sums2);
 
 DwCut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t lanes = tuning.get("simd.lanes", 8), tn = panel_width(tuning);
-  const int64_t wanted = tuning.get("winograd.tasks", 16), blocks = ceil_div(tiles.count, tuning.get("winograd.tiles", 24));
+  const int64_t wanted = tuning.get("winograd.tasks", 8);
+  const int64_t blocks = ceil_div(tiles.count, tuning.get("winograd.dw_tiles", 24));
   DwCut cut;
   cut.channels = std::min(round_up(c, lanes), round_up(tuning.get("winograd.channels", 64), lanes));
-  cut.channel_tasks = ceil_div(c, cut.channels);
+  cut.channel_groups = ceil_div(c, cut.channels);
   cut.columns = std::min(round_up(o, lanes), std::max<int64_t>(1, tuning.get("winograd.columns", 64) / tn) * tn);
-  cut.column_tasks = ceil_div(o, cut.columns);
-  cut.splits = std::clamp<int64_t>(wanted / (cut.channel_tasks * cut.column_tasks), 1, ceil_div(blocks, 2));
-  cut.block = round_up(ceil_div(tiles.count, blocks), 2);
+  cut.column_groups = ceil_div(o, cut.columns);
+  cut.splits = std::clamp<int64_t>(wanted / (cut.channel_groups * cut.column_groups), 1, ceil_div(blocks, 2));
+  cut.block = ceil_div(ceil_div(tiles.count, cut.splits), ceil_div(blocks, cut.splits));
+  cut.tasks = std::min(cut.units(), wanted);
   return cut;
 }
 int64_t scratch_floats(const DwCut& cut, int64_t points) {
@@ -127,15 +129,15 @@ int64_t scratch_floats(const DwCut& cut, int64_t points) {
 
 using Transform = void (*)(const TileDw&, const DwBlock&);
 
-void run_task(const TileDw& d, int64_t task, Transform block, Transform sums) {
+void run_unit(const TileDw& d, int64_t unit, float* scratch, Transform block, Transform sums) {
   const DwCut& cut = d.cut;
-  const int64_t points = (d.x.out + 2) * (d.x.out + 2), split = task / cut.channel_tasks / cut.column_tasks;
+  const int64_t points = (d.x.out + 2) * (d.x.out + 2), split = unit / cut.channel_groups / cut.column_groups;
   DwBlock b;
-  b.c0 = task / cut.column_tasks % cut.channel_tasks * cut.channels;
+  b.c0 = unit / cut.column_groups % cut.channel_groups * cut.channels;
   b.c1 = std::min(b.c0 + cut.channels, d.x.channels);
-  b.o0 = task % cut.column_tasks * cut.columns;
+  b.o0 = unit % cut.column_groups * cut.columns;
   b.o1 = std::min(b.o0 + cut.columns, d.dy.channels);
-  b.v = Points(d.scratch + task * d.scratch_pitch, cut.block, cut.channels);
+  b.v = Points(scratch, cut.block, cut.channels);
   b.e = Points(b.v.data + points * b.v.plane, cut.block, cut.columns);
   b.m = Points(b.e.data + points * b.e.plane, cut.channels, cut.columns);
   b.dw = d.dw + split * d.part;
@@ -161,6 +163,12 @@ void run_task(const TileDw& d, int64_t task, Transform block, Transform sums) {
   sums(d, b);
 }
 
+void run_task(const TileDw& d, int64_t task, Transform block, Transform sums) {
+  const int64_t units = d.cut.units();
+  for (int64_t unit = units * task / d.cut.tasks; unit < units * (task + 1) / d.cut.tasks; ++unit)
+    run_unit(d, unit, d.scratch + task * d.scratch_pitch, block, sums);
+}
+
 Work bind_dw(const Call& call) {
   const Operand &x = call.in[0], &dy = call.in[1], &dw = call.out[0], &scratch = call.out[1];
   const int64_t out = call.attrs.integer("out");
@@ -177,11 +185,11 @@ Work bind_dw(const Call& call) {
   d.dw = dw.f32();
   d.dw_pitch = dw.pitch;
   d.part = dw.type.count() / d.cut.splits;
-  SITU_ASSERT(scratch.rows() == d.cut.tasks() && (dw.shape().rank() == 5 ? dw.shape()[0] : 1) == d.cut.splits);
+  SITU_ASSERT(scratch.rows() == d.cut.tasks && (dw.shape().rank() == 5 ? dw.shape()[0] : 1) == d.cut.splits);
   SITU_ASSERT(d.cut.splits == 1 || dw.pitch == dw.cols());
   const auto block = out == 4 ? &HWY_DYNAMIC_DISPATCH(block4) : &HWY_DYNAMIC_DISPATCH(block2);
   const auto sums = out == 4 ? &HWY_DYNAMIC_DISPATCH(sums4) : &HWY_DYNAMIC_DISPATCH(sums2);
-  return {d.cut.tasks(), [=](int64_t task) { run_task(d, task, block, sums); }};
+  return {d.cut.tasks, [=](int64_t task) { run_task(d, task, block, sums); }};
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
@@ -198,7 +206,7 @@ double rank(const ops::OpView& v, const device::Target& target) {
   const DwCut cut = cut_of(t, f.c, f.o, target.tuning);
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
-  const double transforms = c * static_cast<double>(cut.column_tasks) + o * static_cast<double>(cut.channel_tasks);
+  const double transforms = c * static_cast<double>(cut.column_groups) + o * static_cast<double>(cut.channel_groups);
   return winograd_rank(f, rows * c * o + 6 * rows * transforms + 10 * points * c * o * static_cast<double>(cut.splits));
 }
 
@@ -207,11 +215,12 @@ void expand(device::Expansion& e) {
   const WinogradConv f = conv_of_dw(e.view());
   const ops::winograd::Tiles t = f.tiles(out);
   const DwCut cut = cut_of(t, f.c, f.o, e.target().tuning);
-  const Type scratch = f32({cut.tasks(), scratch_floats(cut, t.points())});
+  const Type scratch = f32({cut.tasks, scratch_floats(cut, t.points())});
   const Shape& dw = e.out_type(0).shape;
   const Type type = cut.splits == 1 ? e.out_type(0) : f32({cut.splits, dw[0], dw[1], dw[2], dw[3]});
   ir::Attrs attrs = e.attrs();
-  const ir::Value parts = e.launch_all("conv2d_dw_winograd", e.inputs(), {type, scratch}, attrs.set("out", int64_t{out}))[0];
+  const ir::Value parts =
+      e.launch_all("conv2d_dw_winograd", e.inputs(), {type, scratch}, attrs.set("out", int64_t{out}))[0];
   e.result(0, cut.splits == 1 ? parts : e.launch("sum_splits", {parts}, e.out_type(0)));
 }
 

@@ -3,8 +3,9 @@
 // Four or five launches: weights and images transformed, a batch of products, results transformed back. They multiply
 // less and move more: V and M hold 36 / 16 (or 16 / 4) floats for each of an image, so that it pays with enough
 // channels.
-#include "backend/opencl/kernels/conv.h"
 #include "ops/winograd.h"
+
+#include "backend/opencl/kernels/conv.h"
 
 namespace situ::opencl::kernels {
 namespace {

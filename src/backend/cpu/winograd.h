@@ -91,6 +91,11 @@ WinogradConv conv_of_forward(const ops::OpView& v);
 WinogradConv conv_of_dx(const ops::OpView& v);
 WinogradConv conv_of_dw(const ops::OpView& v);
 
+// A number of tiles, channels or tasks.
+inline int64_t winograd_tuning(const device::Tuning& tuning, std::string_view key, int64_t otherwise) {
+  return std::max<int64_t>(1, tuning.get(key, otherwise));
+}
+
 // Estimates, in multiply-adds of the register tile: a rank beside the other candidates of a convolution, which comes
 // before them where tiles take less than the direct sums.
 double winograd_rank(const WinogradConv& conv, double cost);

@@ -110,12 +110,13 @@ HWY_EXPORT(sums2);
 
 DwCut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t lanes = tuning.get("simd.lanes", 8), tn = panel_width(tuning);
-  const int64_t wanted = tuning.get("winograd.tasks", 8);
-  const int64_t blocks = ceil_div(tiles.count, tuning.get("winograd.dw_tiles", 24));
+  const int64_t wanted = winograd_tuning(tuning, "winograd.tasks", 8);
+  const int64_t blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.dw_tiles", 24));
   DwCut cut;
-  cut.channels = std::min(round_up(c, lanes), round_up(tuning.get("winograd.channels", 64), lanes));
+  cut.channels = std::min(round_up(c, lanes), round_up(winograd_tuning(tuning, "winograd.channels", 64), lanes));
   cut.channel_groups = ceil_div(c, cut.channels);
-  cut.columns = std::min(round_up(o, lanes), std::max<int64_t>(1, tuning.get("winograd.columns", 64) / tn) * tn);
+  cut.columns =
+      std::min(round_up(o, lanes), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn) * tn);
   cut.column_groups = ceil_div(o, cut.columns);
   cut.splits = std::clamp<int64_t>(wanted / (cut.channel_groups * cut.column_groups), 1, ceil_div(blocks, 2));
   cut.block = ceil_div(ceil_div(tiles.count, cut.splits), ceil_div(blocks, cut.splits));

@@ -51,7 +51,19 @@ inline bool exact_enough(const Window& window, int64_t channels, int64_t out) {
   const int64_t taps = fewest_taps(window);
   return exact_enough(channels * taps, out) && exact_enough(channels * taps * taps / 4, out);
 }
-// A weight's sum runs over the pixels written; the tap of a corner misses some.
-inline bool exact_enough_dw(int64_t pixels, int64_t out) { return exact_enough(pixels / 4, out); }
+// A weight's sum runs over the pixels written whose tap lies inside: at the kernel's corners the fewest.
+inline int64_t fewest_pixels(const Window& w, int64_t images) {
+  int64_t fewest = images;
+  for (const WindowAxis* a : {&w.y, &w.x}) {
+    int64_t least = a->out;
+    for (int64_t tap : {int64_t{0}, a->kernel - 1})
+      least = std::min(least, std::min(a->out, a->in + a->before - tap) - std::max<int64_t>(0, a->before - tap));
+    fewest *= std::max<int64_t>(0, least);
+  }
+  return fewest;
+}
+inline bool exact_enough_dw(const Window& window, int64_t images, int64_t out) {
+  return exact_enough(fewest_pixels(window, images), out);
+}
 
 }  // namespace situ::ops::winograd

@@ -10,7 +10,7 @@
 #endif
 
 #include "backend/cpu/simd-inl.h"
-#include "ops/winograd.h"
+#include "backend/cpu/winograd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
@@ -145,6 +145,30 @@ HWY_INLINE void transform(const X& x, const Y& y) {
   for (int i = 0; i < Line::kTo; ++i)
     Line::run([&](int j) HWY_ATTR { return hn::Load(d, half_done + (i * Line::kFrom + j) * width); },
               [&](int j, Floats v) HWY_ATTR { y(i, j, v); });
+}
+
+// That of n channels from c on of a tile of pixels; `to` takes the first point, the others are `plane` apart.
+template <class Line>
+HWY_INLINE void transform_pixels(const TilePixels<Line::kFrom>& pixels, int64_t c, int64_t n, float* to,
+                                 int64_t plane) {
+  constexpr int kSide = Line::kFrom;
+  const auto store = [&](int i, int j, Floats v) HWY_ATTR { hn::StoreU(v, Tag(), to + (i * Line::kTo + j) * plane); };
+  if (pixels.first && n >= lanes()) {
+    const float* first = pixels.first + c;
+    transform<Line>([&](int i, int j) HWY_ATTR { return hn::LoadU(Tag(), first + i * pixels.line + j * pixels.pitch); },
+                    store);
+  } else if (pixels.first) {
+    const float* first = pixels.first + c;
+    transform<Line>([&](int i, int j) HWY_ATTR { return load_part(first + i * pixels.line + j * pixels.pitch, n); },
+                    store);
+  } else {
+    transform<Line>(
+        [&](int i, int j) HWY_ATTR {
+          const int64_t p = i * kSide + j;
+          return load_up_to(pixels.at[p] + pixels.step[p] * c, n);
+        },
+        store);
+  }
 }
 
 }  // namespace situ::cpu::HWY_NAMESPACE

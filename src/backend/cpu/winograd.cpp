@@ -34,13 +34,10 @@ void multiply_piece(const PanelSet& set, const PointProduct& p, int64_t point, i
 
 }  // namespace
 
-// Sums of this many terms are added to those before: a point's sum has no room for the rounding of a long one.
-constexpr int64_t kTerms = 16;
-
 void multiply_points(const PanelSet& set, const PointProduct& p) {
   for (int64_t point = 0; point < p.points; ++point)
     for (int64_t panel = p.panel0; panel < p.panel1; ++panel) {
-      const int64_t pieces = std::max<int64_t>(1, p.k / kTerms);
+      const int64_t pieces = std::max<int64_t>(1, p.k / p.terms);
       for (int64_t i = 0; i < pieces; ++i)
         multiply_piece(set, p, point, panel, p.k * i / pieces, p.k * (i + 1) / pieces);
     }

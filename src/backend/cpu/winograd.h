@@ -40,18 +40,27 @@ struct TilePlace {
         x(tile % i.tiles_w * i.out - i.left) {}
 };
 
-// Where the pixels of a tile lie; one outside the image is a vector of zeros, for all channels the same.
+// Where the SIDE x SIDE pixels of a tile lie; one outside the image is a vector of zeros, for all channels the same.
 template <int SIDE>
 struct TilePixels {
+  const float* first = nullptr;  // if all are inside: of the first, and from one line to the next
+  int64_t line = 0, pitch = 0;
   const float* at[SIDE * SIDE];
   int64_t step[SIDE * SIDE];  // 0: outside
-  TilePixels(const TiledImages& i, int64_t tile) {
+  TilePixels(const TiledImages& i, int64_t tile) : line(i.w * i.pitch), pitch(i.pitch) {
     const TilePlace place(i, tile);
-    for (int64_t p = 0; p < SIDE * SIDE; ++p) {
-      const int64_t y = place.y + p / SIDE, x = place.x + p % SIDE;
-      const bool inside = y >= 0 && y < i.h && x >= 0 && x < i.w;
-      at[p] = inside ? i.data + ((place.image * i.h + y) * i.w + x) * i.pitch : i.zeros;
-      step[p] = inside;
+    const float* origin = i.data + (place.image * i.h + place.y) * line + place.x * pitch;
+    if (place.y >= 0 && place.y + SIDE <= i.h && place.x >= 0 && place.x + SIDE <= i.w) {
+      first = origin;
+      return;
+    }
+    for (int64_t r = 0, p = 0; r < SIDE; ++r) {
+      const bool row = static_cast<uint64_t>(place.y + r) < static_cast<uint64_t>(i.h);
+      for (int64_t s = 0; s < SIDE; ++s, ++p) {
+        const bool inside = row && static_cast<uint64_t>(place.x + s) < static_cast<uint64_t>(i.w);
+        at[p] = inside ? origin + r * line + s * pitch : i.zeros;
+        step[p] = inside;
+      }
     }
   }
 };
@@ -70,6 +79,7 @@ struct Points {
 // y[i] = (y[i] or 0) + sum over k:  a[i * a_row + k * a_step] * b[panel, k], for m rows and panels [panel0, panel1).
 struct PointProduct {
   int64_t points = 0, m = 0, k = 0;
+  int64_t terms = 0;  // sums of so many are added to those before: a point's sum has no room for a long one's rounding
   Points a, y;
   int64_t a_row = 0, a_step = 0;
   const float* b = nullptr;  // of panel0 and the first point

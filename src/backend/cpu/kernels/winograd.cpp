@@ -83,17 +83,10 @@ void transform_weights(const WeightTask& t) {
 
 template <int OUT>
 void transform_images(const TileConv& c, const TileBlock& b) {
-  constexpr int kIn = OUT + 2;
   for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePixels<kIn> pixels(c.x, tile);
-    for (int64_t k = b.k0; k < b.k1; k += lanes()) {
-      float* to = b.v.at(0, tile - b.first, k - b.k0);
-      const int64_t n = b.k1 - k;
-      const auto load = [&](int i, int j)
-                            HWY_ATTR { return load_up_to(pixels.at[i * kIn + j] + pixels.step[i * kIn + j] * k, n); };
-      transform<InputLine<OUT>>(
-          load, [&](int i, int j, Floats v) HWY_ATTR { hn::StoreU(v, Tag(), to + (i * kIn + j) * b.v.plane); });
-    }
+    const TilePixels<OUT + 2> pixels(c.x, tile);
+    for (int64_t k = b.k0; k < b.k1; k += lanes())
+      transform_pixels<InputLine<OUT>>(pixels, k, b.k1 - k, b.v.at(0, tile - b.first, k - b.k0), b.v.plane);
   }
 }
 
@@ -168,7 +161,7 @@ Work bind_weights(const Call& call) {
 }
 
 // --- tiles ----------------------------------------------------------------------------------------------------------
-Cut cut_of(const ops::winograd::Tiles& tiles, int64_t o, const device::Tuning& tuning) {
+Cut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t tn = panel_width(tuning);
   Cut cut;
   cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 48));
@@ -176,7 +169,7 @@ Cut cut_of(const ops::winograd::Tiles& tiles, int64_t o, const device::Tuning& t
   cut.columns =
       std::min(ceil_div(o, tn), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn)) * tn;
   cut.groups = ceil_div(o, cut.columns);
-  cut.depth = round_up(winograd_tuning(tuning, "winograd.depth", 16), tuning.get("simd.lanes", 8));
+  cut.depth = round_up(std::min(c, winograd_tuning(tuning, "winograd.depth", 64)), tuning.get("simd.lanes", 8));
   cut.tasks = std::min(cut.units(), winograd_tuning(tuning, "winograd.tasks", 8));
   return cut;
 }
@@ -212,6 +205,7 @@ void run_unit(const TileConv& c, TileBlock& b, const Transforms& run) {
   const int64_t points = (c.x.out + 2) * (c.x.out + 2), tn = c.panels.tn, panel = b.col / tn;
   PointProduct product{.points = points,
                        .m = b.last - b.first,
+                       .terms = c.x.channels < 128 ? 16 : 32,
                        .a = b.v,
                        .y = b.m,
                        .a_row = b.v.pitch,
@@ -258,7 +252,7 @@ Work bind_tiles(const Call& call) {
   TileConv c;
   c.x = TiledImages(x, tiles, before[0], before[1]);
   c.y = TiledImages(y, tiles, 0, 0);
-  c.cut = cut_of(tiles, y.cols(), call.tuning());
+  c.cut = cut_of(tiles, x.cols(), y.cols(), call.tuning());
   c.count = tiles.count;
   c.panels = make_panels(round_up(y.cols(), lanes), true, c.cut.block, call.tuning());
   c.fused = fuses_weights(c.cut);
@@ -289,7 +283,7 @@ Work bind_tiles(const Call& call) {
 // Transforms move more than they calculate: a point of a channel costs as much as so many multiply-adds.
 double cost_of(const WinogradConv& f, int64_t out, const device::Tuning& tuning) {
   const ops::winograd::Tiles t = f.tiles(out);
-  const Cut cut = cut_of(t, f.o, tuning);
+  const Cut cut = cut_of(t, f.c, f.o, tuning);
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
   const double weights = points * c * o * static_cast<double>(fuses_weights(cut) ? cut.blocks : 2);
@@ -301,7 +295,7 @@ bool accepts(const WinogradConv& f, int64_t out) { return f.fits() && ops::winog
 void expand_with(device::Expansion& e, const WinogradConv& f, int64_t out, ir::Value weights) {
   const ops::winograd::Tiles t = f.tiles(out);
   const int64_t tn = panel_width(e.target().tuning), points = t.points();
-  const Cut cut = cut_of(t, f.o, e.target().tuning);
+  const Cut cut = cut_of(t, f.c, f.o, e.target().tuning);
   const bool fused = fuses_weights(cut);
   ir::Values inputs = e.inputs();
   inputs[1] = weights;

@@ -57,18 +57,10 @@ namespace {
 // Transforms channels [from, to) of the block's tiles, SIDE x SIDE pixels each.
 template <class Line>
 void transform_tiles(const TiledImages& images, const DwBlock& b, int64_t from, int64_t to, const Points& points) {
-  constexpr int kSide = Line::kFrom;
   for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePixels<kSide> pixels(images, tile);
-    for (int64_t c = from; c < to; c += lanes()) {
-      float* at = points.at(0, tile - b.first, c - from);
-      const int64_t n = to - c;
-      const auto load = [&](int i, int j) HWY_ATTR {
-        return load_up_to(pixels.at[i * kSide + j] + pixels.step[i * kSide + j] * c, n);
-      };
-      transform<Line>(load, [&](int i, int j, Floats v)
-                                HWY_ATTR { hn::StoreU(v, Tag(), at + (i * Line::kTo + j) * points.plane); });
-    }
+    const TilePixels<Line::kFrom> pixels(images, tile);
+    for (int64_t c = from; c < to; c += lanes())
+      transform_pixels<Line>(pixels, c, to - c, points.at(0, tile - b.first, c - from), points.plane);
   }
 }
 
@@ -149,6 +141,7 @@ void run_unit(const TileDw& d, int64_t unit, float* scratch, Transform block, Tr
     multiply_points(d.panels, {.points = points,
                                .m = b.c1 - b.c0,
                                .k = b.last - b.first,
+                               .terms = cut.block,
                                .a = b.v,
                                .y = b.m,
                                .a_row = 1,
@@ -197,7 +190,7 @@ Work bind_dw(const Call& call) {
 template <int out>
 bool accepts(const ops::OpView& v, const device::Target&) {
   const WinogradConv f = conv_of_dw(v);
-  return f.fits() && ops::winograd::exact_enough_dw(f.pixels(), out);
+  return f.fits() && ops::winograd::exact_enough_dw(f.window, f.images, out);
 }
 
 template <int out>

@@ -189,7 +189,7 @@ Implicit forward_of_dw(const ops::OpView& v) {
 template <int out>
 bool dw_accepts(const ops::OpView& v, const Target& target) {
   const Implicit f = forward_of_dw(v);
-  return fits(f, out) && ops::winograd::exact_enough_dw(f.pixels, out) &&
+  return fits(f, out) && ops::winograd::exact_enough_dw(f.window, f.images, out) &&
          f.o >= tuned(target, "gemm.VW");  // read in place
 }
 template <int out>

@@ -106,8 +106,9 @@ inline int64_t winograd_tuning(const device::Tuning& tuning, std::string_view ke
   return std::max<int64_t>(1, tuning.get(key, otherwise));
 }
 
-// Estimates, in multiply-adds of the register tile: a rank beside the other candidates of a convolution, which comes
-// before them where tiles take less than the direct sums.
+// Estimates count multiply-adds; a channel of a point transformed costs as much as so many.
+inline constexpr double kTransformCost = 8;
+// A rank beside the other candidates of a convolution: before them where tiles take less than the direct sums.
 double winograd_rank(const WinogradConv& conv, double cost);
 
 }  // namespace situ::cpu

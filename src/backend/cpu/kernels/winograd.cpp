@@ -280,14 +280,14 @@ Work bind_tiles(const Call& call) {
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
-// Transforms move more than they calculate: a point of a channel costs as much as so many multiply-adds.
 double cost_of(const WinogradConv& f, int64_t out, const device::Tuning& tuning) {
   const ops::winograd::Tiles t = f.tiles(out);
   const Cut cut = cut_of(t, f.c, f.o, tuning);
+  const int64_t lanes = tuning.get("simd.lanes", 8);
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
-  const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
+  const double c = static_cast<double>(round_up(f.c, lanes)), o = static_cast<double>(round_up(f.o, lanes));
   const double weights = points * c * o * static_cast<double>(fuses_weights(cut) ? cut.blocks : 2);
-  return rows * c * o + 5 * (rows * c * static_cast<double>(cut.groups) + rows * o + weights);
+  return rows * c * o + kTransformCost * (rows * c * static_cast<double>(cut.groups) + rows * o + weights);
 }
 
 bool accepts(const WinogradConv& f, int64_t out) { return f.fits() && ops::winograd::exact_enough(f.window, f.c, out); }

@@ -199,9 +199,12 @@ double rank(const ops::OpView& v, const device::Target& target) {
   const ops::winograd::Tiles t = f.tiles(out);
   const DwCut cut = cut_of(t, f.c, f.o, target.tuning);
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
-  const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
-  const double transforms = c * static_cast<double>(cut.column_groups) + o * static_cast<double>(cut.channel_groups);
-  return winograd_rank(f, rows * c * o + 6 * rows * transforms + 10 * points * c * o * static_cast<double>(cut.splits));
+  const int64_t lanes = target.tuning.get("simd.lanes", 8);
+  const double c = static_cast<double>(round_up(f.c, lanes)), o = static_cast<double>(round_up(f.o, lanes));
+  const double tiles =
+      rows * (c * static_cast<double>(cut.column_groups) + o * static_cast<double>(cut.channel_groups));
+  const double sums = points * c * o * static_cast<double>(cut.splits);
+  return winograd_rank(f, rows * c * o + kTransformCost * (tiles + sums));
 }
 
 template <int out>

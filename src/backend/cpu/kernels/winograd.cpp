@@ -164,12 +164,12 @@ Work bind_weights(const Call& call) {
 Cut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t tn = panel_width(tuning);
   Cut cut;
-  cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 48));
+  cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 24));
   cut.block = ceil_div(tiles.count, cut.blocks);
   cut.columns =
       std::min(ceil_div(o, tn), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn)) * tn;
   cut.groups = ceil_div(o, cut.columns);
-  cut.depth = round_up(std::min(c, winograd_tuning(tuning, "winograd.depth", 64)), tuning.get("simd.lanes", 8));
+  cut.depth = round_up(std::min(c, winograd_tuning(tuning, "winograd.depth", 32)), tuning.get("simd.lanes", 8));
   cut.tasks = std::min(cut.units(), winograd_tuning(tuning, "winograd.tasks", 8));
   return cut;
 }

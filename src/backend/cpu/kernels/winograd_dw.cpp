@@ -105,7 +105,7 @@ DwCut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const devi
   const int64_t wanted = winograd_tuning(tuning, "winograd.tasks", 8);
   const int64_t blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.dw_tiles", 24));
   DwCut cut;
-  cut.channels = std::min(round_up(c, lanes), round_up(winograd_tuning(tuning, "winograd.channels", 64), lanes));
+  cut.channels = std::min(round_up(c, lanes), round_up(winograd_tuning(tuning, "winograd.channels", 32), lanes));
   cut.channel_groups = ceil_div(c, cut.channels);
   cut.columns =
       std::min(round_up(o, lanes), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn) * tn);

@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
+#include "step/devices.h"
 #include "step/run.h"
 #include "step/self_test.h"
 
@@ -139,6 +140,24 @@ TEST(LongSums, AreExactToAFewRoundings) {
       for (int64_t j = 0; j < n; ++j) worst = std::max(worst, std::fabs(y[static_cast<size_t>(i * n + j)] / sum - 1));
     }
     EXPECT_LE(worst, 8 * 0x1p-24) << name;
+  }
+}
+
+// Winograd's tiles round the most at the image's corners, where the fewest terms meet. Sums over channels in one piece
+// would exceed the tolerance with every other seed, at any number of channels.
+TEST(WinogradSums, AreExactEnoughAtCorners) {
+  ops::OpDef op = ops::get("conv2d");
+  op.examples = "f32[2,8,8,65], f32[3,3,65,16] {pad=[1,1,1,1]}; f32[1,7,6,192], f32[3,3,192,5] {pad=[1,1,1,1]}";
+  device::DeviceOptions options;
+  options.tuning.set("winograd.depth", 192);  // all channels are transformed before they are multiplied
+  const auto device = step::open_device("cpu", options);
+  for (const ops::Example& example : ops::examples(op)) {
+    const ir::Graph graph = step::single_op_graph(op, example, Layout::dense);
+    device->choices = {{device::node_key(ops::view_of(graph, node_of(graph, op.name))), "winograd4"}};
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      std::string where;
+      EXPECT_LE(step::error_in_tolerances(*device, op, example, Layout::dense, seed, &where), 1) << where;
+    }
   }
 }
 

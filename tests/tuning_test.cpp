@@ -43,7 +43,13 @@ std::vector<Key> cpu_keys() {
           {"conv_dw.slab_bytes", {1024, 16384, 131072}},
           {"conv_dw.splits", {1, 3, 16}},
           {"conv.planar_results", {0, 8, 40}},
-          {"conv_dw.small", {0, 32, 200}}};
+          {"conv_dw.small", {0, 32, 200}},
+          {"winograd.tiles", {2, 7, 48}},
+          {"winograd.columns", {8, 32, 64}},
+          {"winograd.depth", {4, 16, 40}},
+          {"winograd.dw_tiles", {3, 24}},
+          {"winograd.channels", {8, 64}},
+          {"winograd.tasks", {1, 3, 8}}};
 }
 
 uint64_t seed() {

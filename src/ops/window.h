@@ -4,6 +4,7 @@
 // Positions outside 0 .. in-1 are padding: zeros for a convolution, nothing at all for pooling.
 #pragma once
 #include <algorithm>
+#include <utility>
 
 #include "ops/op.h"
 
@@ -28,6 +29,17 @@ struct Window {
 // From the attributes stride=[1,1], dilation=[1,1], pad=[top,left,bottom,right]; fails with a sentence if the window
 // does not fit. `size` is the input's [H,W].
 Window window_of(const Attrs& attrs, const Ints& size, const Ints& kernel);
+
+// With stride 1 a data gradient is a convolution too: its window slides over dy, and its padding is what the kernel
+// exceeds the forward one by.
+inline Window window_over_dy(Window forward) {
+  for (WindowAxis* a : {&forward.y, &forward.x}) {
+    std::swap(a->in, a->out);
+    a->before = (a->kernel - 1) * a->dilation - a->before;
+    a->after = (a->kernel - 1) * a->dilation - a->after;
+  }
+  return forward;
+}
 
 inline Taps WindowAxis::taps_inside(int64_t o) const {
   const int64_t start = position(o, 0);

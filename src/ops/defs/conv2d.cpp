@@ -196,7 +196,8 @@ constexpr std::string_view kForwardExamples =
     "f32[18,4,5,1], f32[3,3,1,6], f32[6], f32[18,4,5,6] {pad=[1,1,1,1], epilogue=\"bias+mask\"}; "
     "f32[2,4,5,3], f32[2,2,3,9], f32[2,3,4,9]*8 {epilogue=\"mask6\"}; "
     "f32[3,7,9,16], f32[3,3,16,32], f32[32] {pad=[1,1,1,1], epilogue=\"bias+relu\"}; "  // few channels, whole vectors
-    "f32[2,5,6,32], f32[3,3,32,16], f32[2,4,5,16] {pad=[0,1,1,0], epilogue=\"residual\"}";
+    "f32[2,5,6,32], f32[3,3,32,16], f32[2,4,5,16] {pad=[0,1,1,0], epilogue=\"residual\"}; "
+    "f32[1,29,28,16], f32[3,3,16,5], f32[5] {pad=[1,1,1,1], epilogue=\"bias\"}";
 
 constexpr std::string_view kDxExamples =
     "f32[1,1,1,1], f32[3,3,1,1] {size=[3,3]}; f32[2,5,7,9], f32[1,1,3,9] {size=[5,7]}; "
@@ -237,7 +238,9 @@ constexpr std::string_view kDxExamples =
     "epilogue=\"mask6\"}; "
     "f32[2,5,4,18], f32[3,3,1,18], f32[2,5,4,18]*8 {pad=[1,1,1,1], groups=18, size=[5,4], epilogue=\"mask6\"}; "
     "f32[3,7,9,16], f32[3,3,32,16], f32[3,7,9,32] {pad=[1,1,1,1], size=[7,9], epilogue=\"mask\"}; "
-    "f32[2,5,6,32], f32[3,3,16,32] {pad=[1,1,1,1], size=[5,6]}";
+    "f32[2,5,6,32], f32[3,3,16,32] {pad=[1,1,1,1], size=[5,6]}; "
+    "f32[1,29,28,16], f32[3,3,5,16] {pad=[1,1,1,1], size=[29,28]}; "
+    "f32[2,8,9,65], f32[3,3,5,65] {pad=[1,2,2,2], size=[7,7]}";
 
 constexpr std::string_view kDwExamples =
     "f32[1,3,3,1], f32[1,1,1,1] {kernel=[3,3]}; f32[2,5,7,3], f32[2,5,7,9] {kernel=[1,1]}; "
@@ -258,7 +261,8 @@ constexpr std::string_view kDwExamples =
     "f32[2,7,5,12], f32[2,7,3,20] {pad=[1,0,1,0], kernel=[3,3]}; "
     "f32[2,9,11,5], f32[2,9,11,5] {pad=[1,2,1,2], dilation=[1,2], groups=5, kernel=[3,3]}; "
     "f32[19,6,7,2], f32[19,4,4,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,1], kernel=[3,2]}; "
-    "f32[2,14,14,16], f32[2,14,14,24] {pad=[1,1,1,1], kernel=[3,3]}";
+    "f32[2,14,14,16], f32[2,14,14,24] {pad=[1,1,1,1], kernel=[3,3]}; "
+    "f32[1,33,32,9], f32[1,33,32,18] {pad=[1,1,1,1], kernel=[3,3]}";
 
 }  // namespace
 

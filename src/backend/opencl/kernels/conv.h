@@ -23,20 +23,14 @@ inline Implicit forward_of(const ops::OpView& v) {
   return {window, x[0], w[2], w[3] / groups, groups, x[0] * window.y.out * window.x.out};
 }
 
-// With stride 1 a window over dy, whose padding is what the kernel exceeds the forward one by; else the forward window.
+// With stride 1 a window over dy; else the forward window.
 inline Implicit gradient_of(const ops::OpView& v) {
   const Shape &dy = v.in(0).shape, &w = v.in(1).shape;
   const ir::Ints& size = v.attrs.ints("size");
   const int64_t groups = v.attrs.integer("groups", 1);
   ops::Window window = ops::window_of(v.attrs, size, {w[0], w[1]});
   const int64_t strides = window.y.stride * window.x.stride;
-  if (strides == 1) {
-    for (ops::WindowAxis* a : {&window.y, &window.x}) {
-      std::swap(a->in, a->out);
-      a->before = (a->kernel - 1) * a->dilation - a->before;
-      a->after = (a->kernel - 1) * a->dilation - a->after;
-    }
-  }
+  if (strides == 1) window = ops::window_over_dy(window);
   return {window, dy[0], w[3] / groups, w[2], groups, ceil_div(dy[0] * size[0] * size[1], strides)};
 }
 

@@ -28,9 +28,13 @@
 #endif
 #define BLOCK 8  // tiles that winograd_small takes together
 
+#ifndef NEAR
+#define NEAR 3  // quarters: the points of OUT = 4 beside 0 and infinity
+#define FAR 6
+#endif
 // OUT = 4: the points +-P and +-Q, and the products of their distances from the others.
-#define P 0.75f
-#define Q 1.5f
+#define P (NEAR * 0.25f)
+#define Q (FAR * 0.25f)
 #define PP (P * P)
 #define QQ (Q * Q)
 #define AT_0 (PP * QQ)

@@ -3,6 +3,8 @@
 // Four or five launches: weights and images transformed, a batch of products, results transformed back. They multiply
 // less and move more: V and M hold 36 / 16 (or 16 / 4) floats for each of an image, so that it pays with enough
 // channels.
+#include "ops/winograd.h"
+
 #include "backend/opencl/kernels/conv.h"
 
 namespace situ::opencl::kernels {
@@ -16,6 +18,7 @@ enum { kImageH, kImageW, kChannels, kTilesH, kTilesW, kTiles, kTop, kLeft };
 Call tile_call(const LaunchSpec& launch, std::string_view kernel, int64_t vw) {
   Call call = make_call("winograd.cl", kernel);
   call.define("VW", vw).define("OUT", launch.node.attrs.integer("out"));
+  call.define("NEAR", ops::winograd::kNearQuarters).define("FAR", ops::winograd::kFarQuarters);
   return call;
 }
 
@@ -87,33 +90,13 @@ Call bind_small(const LaunchSpec& launch, const Target& target) {
 }
 
 // --- what a node amounts to -----------------------------------------------------------------------------------------
-struct Tiles {
-  int64_t out, h, w, count;  // outputs of a tile along an axis; tiles of an image, and of all images
-  int64_t points() const { return (out + 2) * (out + 2); }
-};
-Tiles tiles_of(const Implicit& f, int64_t out) {
-  const int64_t h = ceil_div(f.window.y.out, out), w = ceil_div(f.window.x.out, out);
-  return {out, h, w, f.images * h * w};
-}
+using ops::winograd::Tiles;
+Tiles tiles_of(const Implicit& f, int64_t out) { return ops::winograd::tiles_of(f.window, f.images, out); }
 
-// Of the sums that one channel contributes to, the shortest: at a corner of the image.
-int64_t fewest_taps(const ops::Window& w) {
-  int64_t fewest = 1;
-  for (const ops::WindowAxis* a : {&w.y, &w.x}) {
-    int64_t least = a->kernel;
-    for (int64_t i : {int64_t{0}, a->out - 1}) least = std::min(least, a->taps_inside(i).end - a->taps_inside(i).begin);
-    fewest *= least;
-  }
-  return fewest;
-}
-// The transforms' rounding grows with the root of the number of terms, what a sum may be off with the number itself:
-// sums of fewer terms are exact enough only when formed directly.
-bool exact_enough(int64_t terms, int64_t out) { return terms >= (out == 4 ? 256 : 64); }
-bool exact_enough(const Implicit& f, int64_t out) { return exact_enough(f.c * fewest_taps(f.window), out); }
+bool exact_enough(const Implicit& f, int64_t out) { return ops::winograd::exact_enough(f.window, f.c, out); }
 
 bool fits(const Implicit& f, int64_t out) {
-  for (const ops::WindowAxis* a : {&f.window.y, &f.window.x})
-    if (a->kernel != 3 || a->stride != 1 || a->dilation != 1) return false;
+  if (!ops::winograd::fits(f.window)) return false;
   const Tiles t = tiles_of(f, out);
   const auto most = static_cast<double>(std::numeric_limits<int32_t>::max());
   return f.groups == 1 && static_cast<double>(t.points() * t.count) * static_cast<double>(std::max(f.c, f.o)) < most &&
@@ -233,7 +216,7 @@ void expand(Expansion& e) {
 template <int out>
 bool dx_accepts(const ops::OpView& v, const Target&) {
   const Implicit f = gradient_of(v);
-  return fits(f, out) && exact_enough(f, out) && f.window.y.before >= 0 && f.window.x.before >= 0;
+  return fits(f, out) && exact_enough(f, out);
 }
 template <int out>
 double dx_seconds(const ops::OpView& v, const Target& target) {
@@ -257,7 +240,8 @@ Implicit forward_of_dw(const ops::OpView& v) {
 template <int out>
 bool dw_accepts(const ops::OpView& v, const Target& target) {
   const Implicit f = forward_of_dw(v);
-  return fits(f, out) && exact_enough(f.pixels / 4, out) && f.o >= tuned(target, "gemm.VW");  // read in place
+  return fits(f, out) && ops::winograd::exact_enough_dw(f.window, f.images, out) &&
+         f.o >= tuned(target, "gemm.VW");  // read in place
 }
 template <int out>
 double dw_seconds(const ops::OpView& v, const Target& target) {

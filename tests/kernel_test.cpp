@@ -148,15 +148,19 @@ TEST(LongSums, AreExactToAFewRoundings) {
 TEST(WinogradSums, AreExactEnoughAtCorners) {
   ops::OpDef op = ops::get("conv2d");
   op.examples = "f32[2,8,8,65], f32[3,3,65,16] {pad=[1,1,1,1]}; f32[1,7,6,192], f32[3,3,192,5] {pad=[1,1,1,1]}";
-  device::DeviceOptions options;
-  options.tuning.set("winograd.depth", 192);  // all channels are transformed before they are multiplied
-  const auto device = step::open_device("cpu", options);
-  for (const ops::Example& example : ops::examples(op)) {
-    const ir::Graph graph = step::single_op_graph(op, example, Layout::dense);
-    device->choices = {{device::node_key(ops::view_of(graph, node_of(graph, op.name))), "winograd4"}};
-    for (uint64_t seed = 1; seed <= 8; ++seed) {
-      std::string where;
-      EXPECT_LE(step::error_in_tolerances(*device, op, example, Layout::dense, seed, &where), 1) << where;
+  for (const char* name : {"cpu", "opencl"}) {
+    if (!device_under_test(name)) continue;
+    device::DeviceOptions options;
+    if (name == std::string_view("cpu"))
+      options.tuning.set("winograd.depth", 192);  // all channels are transformed before they are multiplied
+    const auto device = step::open_device(name, options);
+    for (const ops::Example& example : ops::examples(op)) {
+      const ir::Graph graph = step::single_op_graph(op, example, Layout::dense);
+      device->choices = {{device::node_key(ops::view_of(graph, step::op_node(graph, op))), "winograd4"}};
+      for (uint64_t seed = 1; seed <= 8; ++seed) {
+        std::string where;
+        EXPECT_LE(step::error_in_tolerances(*device, op, example, Layout::dense, seed, &where), 1) << name << where;
+      }
     }
   }
 }

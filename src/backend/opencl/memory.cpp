@@ -30,7 +30,7 @@ void need_room(const Runtime& run, const std::vector<int64_t>& slabs, int feeds)
 }  // namespace
 
 Slabs::Slabs(Runtime& run, const std::vector<int64_t>& slab_bytes, int feeds)
-    : run_(run), mapped_(static_cast<size_t>(feeds)) {
+    : run_(run), host_{run, {}}, mapped_(static_cast<size_t>(feeds)) {
   need_room(run, slab_bytes, feeds);
   for (int64_t bytes : slab_bytes) {
     buffers_.push_back(create(padded(bytes)));
@@ -56,8 +56,8 @@ Handle<cl_mem> Slabs::create(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   cl_int code = CL_SUCCESS;
   cl_mem_flags flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
-  if (run_.found.info.type == DeviceType::cpu) pages_.push_back(make_pages(size));
-  std::byte* host = pages_.empty() ? nullptr : pages_.back().get();
+  if (run_.found.info.type == DeviceType::cpu) host_.pages.push_back(make_pages(size));
+  std::byte* host = host_.pages.empty() ? nullptr : host_.pages.back().get();
   if (host != nullptr) flags = CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR;
   const char* call = "clCreateBuffer";
   Handle<cl_mem> buffer(run_.cl.clCreateBuffer(run_.context.get(), flags, size, host, &code),

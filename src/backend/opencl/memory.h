@@ -28,7 +28,15 @@ class Slabs : public device::Storage {
   Handle<cl_mem> create(int64_t bytes);
   int64_t total() const;
   Runtime& run_;
-  std::vector<Pages> pages_;  // of a CPU, whose buffers lie in memory of ours
+  // Of a CPU, whose buffers lie in memory of ours: it goes when the queue no longer writes there, also when a
+  // constructor that fails leaves fills behind.
+  struct HostPages {
+    Runtime& run;
+    std::vector<Pages> pages;
+    ~HostPages() {
+      if (!pages.empty()) run.cl.clFinish(run.queue);
+    }
+  } host_;
   std::vector<Handle<cl_mem>> buffers_;
   std::vector<Handle<cl_mem>> feeds_;  // slab 0 once more, for feeds 1 and up
   std::vector<int64_t> bytes_;

@@ -31,7 +31,10 @@ class ForcedSimd {
   }
   ~ForcedSimd() {
     setenv("SITU_SIMD", old_.c_str(), 1);
-    cpu::simd_info();
+    try {
+      cpu::simd_info();
+    } catch (const Error&) {  // the name from outside is none of this processor's: the tests have said so
+    }
   }
 
  private:

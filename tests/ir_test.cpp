@@ -37,7 +37,7 @@ TEST(Text, EveryProgramOfEveryModelRoundTrips) {
 
 TEST(Text, ErrorsNameTheLine) {
   for (const char* bad : {"program p\n%0 = relu(%7) : f32[1]", "program p\n%0 = input {name=\"x} : f32[1]",
-                          "program p\n%0 = input : f16[1]", "program p\n%0, %1 = input : f32[1]", "program p\n%0 input",
+                          "program p\n%0 = input : f64[1]", "program p\n%0, %1 = input : f32[1]", "program p\n%0 input",
                           "program p\nstate s f32[1]", "program p\n%0 = input : f32[0]"}) {
     try {
       parse(bad);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "backend/cpu/simd_info.h"
 #include "base/error.h"
 #include "cli/verbs.h"
 #include "step/devices.h"
@@ -57,6 +58,7 @@ void add_devices(CLI::App& app) {
     const device::Target& t = cpu->target();
     fmt::print("cpu: {}\n  {} threads, {} MiB, about {:.0f} GFLOP/s\n", t.name, t.compute_units, t.memory >> 20,
                t.peak_flops * 1e-9);
+    fmt::print("  instruction sets: {} (SITU_SIMD=NAME chooses)\n", fmt::join(cpu::simd_sets(), ", "));
     if (!*quick) print_self_test("cpu");
     try {
       for (const opencl::DeviceInfo& d : opencl::list_devices()) {

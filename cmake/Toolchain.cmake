@@ -25,10 +25,11 @@ target_compile_options(situ_options INTERFACE
   # gcc 12 warns of "text" + std::string as an overlapping copy (gcc bug 105651).
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 
-# Highway compiles a kernel once per instruction set and picks at run time. SSSE3 and SSE4 are left out: a machine
-# without AVX2 runs the SSE2 baseline, and each set costs build time in every kernel file.
+# Highway compiles a kernel once per instruction set and picks at run time (backend/cpu/simd_info.h). Each set costs build
+# time in every kernel file, so these are left out: SSSE3 (older machines run the SSE2 baseline), and the forms of SVE
+# beside the one that serves every vector length; SVE2 adds nothing to arithmetic on floats.
 target_compile_definitions(situ_options INTERFACE
-  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)"
+  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)"
   CL_TARGET_OPENCL_VERSION=300)
 
 if(SITU_SANITIZE)

@@ -302,5 +302,16 @@ TEST(Hoist, WhatDependsOnUnwrittenStatesMovesToPrepare) {
   EXPECT_NE(ir::print(h.program).find("exp"), std::string::npos) << "a is written: its exp stays";
 }
 
+TEST(Hoist, AStateThatIsMarkedAsChangingCountsAsWritten) {
+  ir::Graph graph = ir::parse("program p\n" + kStates + kReads +
+                              "%2 = exp(%0) : f32[4,3]\n%3 = exp(%1) : f32[4,3]\n%4 = add(%2, %3) : f32[4,3]\n"
+                              "write(%4) {state=\"a\"}\n");
+  EXPECT_EQ(steady_values(graph), (std::vector<bool>{false, true, false, true, false}));
+  for (ir::State& state : graph.states)
+    if (state.name == "b") state.attrs.set("changing", int64_t{1});
+  EXPECT_TRUE(hoist(graph).prepare.nodes.empty());
+  EXPECT_EQ(steady_values(graph), std::vector<bool>(5, false));
+}
+
 }  // namespace
 }  // namespace situ::plan

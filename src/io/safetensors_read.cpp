@@ -183,7 +183,7 @@ void check_entry(const Entry& entry, uint64_t available, const std::string& orig
 
 // Tensors must tile the data: overlaps share memory in secret, holes and tails hide bytes.
 void check_tiling(std::vector<Entry>& entries, uint64_t available, const std::string& origin) {
-  std::ranges::sort(entries, {}, [](const Entry& e) { return *e.offsets; });
+  std::ranges::sort(entries, {}, &Entry::offsets);
   uint64_t at = 0;
   for (const Entry& entry : entries) {
     const uint64_t begin = entry.offsets->at(0);

@@ -22,7 +22,15 @@ class Hoist {
   explicit Hoist(const ir::Graph& graph) : graph_(graph), keys_(graph.values.size()), hoisted_(graph.nodes.size()) {
     for (const Node& node : graph.nodes)
       if (node.op == "write") written_[node.attrs.text("state")] = true;
+    for (const ir::State& state : graph.states)
+      if (state.attrs.flag("changing")) written_[state.name] = true;
     for (size_t n = 0; n < graph.nodes.size(); ++n) name(n);
+  }
+
+  std::vector<bool> steady_values() const {
+    std::vector<bool> steady;
+    for (const std::string& key : keys_) steady.push_back(!key.empty());
+    return steady;
   }
 
   Hoisted run() {
@@ -99,5 +107,7 @@ class Hoist {
 }  // namespace
 
 Hoisted hoist(const ir::Graph& graph) { return Hoist(graph).run(); }
+
+std::vector<bool> steady_values(const ir::Graph& graph) { return Hoist(graph).steady_values(); }
 
 }  // namespace situ::plan

@@ -64,7 +64,9 @@ struct Hoisted {
   ir::Graph program;
   ir::Graph prepare;  // empty if nothing moved
 };
-Hoisted hoist(const ir::Graph& graph);
+Hoisted hoist(const ir::Graph& graph);  // a state with the attribute `changing` counts as written
+// Per value: it depends on nothing that changes while the program runs, so that launches on it alone are hoisted.
+std::vector<bool> steady_values(const ir::Graph& graph);
 
 // place.cpp
 struct Placement {

@@ -27,8 +27,10 @@ struct Task {
   std::vector<std::string> candidates;
 };
 
-// Where the step stores an operand as half, a copy converts it here too: the same for all candidates.
-ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<Type>& stored) {
+// Where the step stores an operand as half, a copy converts it here too: the same for all candidates. What the step never
+// changes, as a frozen weight, is steady here too: arranging it is no part of a step.
+ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<Type>& stored,
+                const std::vector<bool>& steady) {
   const auto half = [&](ir::Value v) { return stored[static_cast<size_t>(v)].dtype == DType::f16; };
   ir::Graph graph;
   graph.name = "node";
@@ -36,7 +38,10 @@ ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<T
   std::vector<Type> types;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const std::string name = fmt::format("i{}", i);
-    graph.declare({name, from.type(node.inputs[i]), {{"role", "slot"}, {"activation", int64_t{half(node.inputs[i])}}}});
+    const bool changing = !steady[static_cast<size_t>(node.inputs[i])];
+    graph.declare({name,
+                   from.type(node.inputs[i]),
+                   {{"role", "slot"}, {"activation", int64_t{half(node.inputs[i])}}, {"changing", int64_t{changing}}}});
     inputs.push_back(graph.read(name));
     if (half(node.inputs[i])) inputs.back() = ops::emit(graph, "copy", {inputs.back()});
   }
@@ -55,6 +60,7 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
   for (const ir::Graph& program : programs) {
     const ir::Graph graph = step::rewritten(program, device);
     const std::vector<Type> stored = plan::lower(graph, device).types;
+    const std::vector<bool> steady = plan::steady_values(graph);
     for (const ir::Node& node : graph.nodes) {
       if (!plan::is_launch(node)) continue;
       const ops::OpView view = ops::view_of(graph, node);
@@ -66,7 +72,7 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
         ++known->times;
         continue;
       }
-      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node, stored), {}};
+      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node, stored, steady), {}};
       for (const device::Candidate* c : candidates) task.candidates.emplace_back(c->name);
       tasks.push_back(std::move(task));
     }
@@ -93,7 +99,6 @@ std::vector<float> values_for(const ir::State& operand, uint32_t seed) {
 
 std::unique_ptr<step::Session> start(device::Device& device, const Task& task) {
   step::SessionOptions options;
-  options.compile.hoist = false;  // packing is part of a step that updates what it packs
   options.compile.fuse = false;   // the node is rewritten already
   auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{task.graph}, options);
   uint32_t seed = 1;

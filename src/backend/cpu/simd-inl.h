@@ -80,13 +80,20 @@ HWY_INLINE Floats fill(float value) { return hn::Set(Tag(), value); }
 HWY_INLINE Floats zeros() { return hn::Zero(Tag()); }
 HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(Tag(), v)); }
 HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }
-// A NaN in x stays one: the maximum of x86 returns its second operand then.
-HWY_INLINE Floats relu_of(Floats x) { return hn::Max(zeros(), x); }
+// A NaN in x stays one. x86's maximum returns its second operand then, Arm's and the scalar one the number.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+HWY_INLINE Floats at_least(Floats low, Floats x) { return hn::Max(low, x); }
+HWY_INLINE Floats at_most(Floats high, Floats x) { return hn::Min(high, x); }
+#else
+HWY_INLINE Floats at_least(Floats low, Floats x) { return hn::IfThenElse(hn::Lt(x, low), low, x); }
+HWY_INLINE Floats at_most(Floats high, Floats x) { return hn::IfThenElse(hn::Gt(x, high), high, x); }
+#endif
+HWY_INLINE Floats relu_of(Floats x) { return at_least(zeros(), x); }
 // v where 0 < x < 6, else 0: the gradient of relu6.
 HWY_INLINE Floats inside_six(Floats x, Floats v) {
   return hn::IfThenElseZero(hn::And(hn::Gt(x, zeros()), hn::Lt(x, fill(6.0f))), v);
 }
-HWY_INLINE Floats relu6_of(Floats x) { return hn::Min(fill(6.0f), hn::Max(zeros(), x)); }
+HWY_INLINE Floats relu6_of(Floats x) { return at_most(fill(6.0f), relu_of(x)); }
 
 #if HWY_TARGET != HWY_SCALAR
 // to[k][j] = from[j][k] for a block of 4 x 4.

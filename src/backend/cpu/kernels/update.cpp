@@ -50,17 +50,17 @@ HWY_INLINE Floats constant(double value) { return fill(static_cast<float>(value)
 // The gradient of some elements, scaled and clamped; a NaN stays one.
 struct Gradient {
   const float* g;
-  Floats factor, low, high;
+  float factor, low, high;  // not vectors: those of SVE are no members
   bool clamps;
   HWY_INLINE Gradient(const Update& u, const Piece& p)
       : g(p.g),
-        factor(fill(u.factor ? *u.factor : 1.0f)),
-        low(constant(-u.settings.clip_value)),
-        high(constant(u.settings.clip_value)),
+        factor(u.factor ? *u.factor : 1.0f),
+        low(static_cast<float>(-u.settings.clip_value)),
+        high(static_cast<float>(u.settings.clip_value)),
         clamps(u.settings.clip_value > 0) {}
   HWY_INLINE Floats operator()(int64_t i, int64_t n) const {
-    const Floats scaled = hn::Mul(load_up_to(g + i, n), factor);
-    return clamps ? hn::Min(high, hn::Max(low, scaled)) : scaled;
+    const Floats scaled = hn::Mul(load_up_to(g + i, n), fill(factor));
+    return clamps ? at_most(fill(high), at_least(fill(low), scaled)) : scaled;
   }
 };
 
@@ -120,7 +120,7 @@ void rmsprop_piece(const Update& u, int64_t task) {
     if (s.centered) {
       const Floats mean = hn::MulAdd(rest, g, hn::Mul(alpha, load_up_to(p.slot[of_mean] + i, n)));
       store_up_to(mean, p.new_slot[of_mean] + i, n);
-      square = hn::Max(zeros(), hn::NegMulAdd(mean, mean, square));
+      square = relu_of(hn::NegMulAdd(mean, mean, square));
     }
     Floats step = hn::Div(g, hn::Add(hn::Sqrt(square), eps));
     if (heavy) {
@@ -174,17 +174,21 @@ void ema_piece(const Update& u, int64_t task) {
   }
 }
 
-// Blocks of a few terms: one long chain would lose digits.
+// Sums of sums of a few terms: a long chain would lose digits, and where a vector is one float a piece is long.
 void square_piece(const Squares& s, int64_t task) {
   const auto [x, count] = s.pieces[static_cast<size_t>(task)];
   Floats sum = zeros();
   for (int64_t i = 0; i < count;) {
-    Floats block = zeros();
-    for (int k = 0; k < 16 && i < count; ++k, i += lanes()) {
-      const Floats v = load_up_to(x + i, count - i);
-      block = hn::MulAdd(v, v, block);
+    Floats blocks = zeros();
+    for (int b = 0; b < 16 && i < count; ++b) {
+      Floats block = zeros();
+      for (int k = 0; k < 16 && i < count; ++k, i += lanes()) {
+        const Floats v = load_up_to(x + i, count - i);
+        block = hn::MulAdd(v, v, block);
+      }
+      blocks = hn::Add(blocks, block);
     }
-    sum = hn::Add(sum, block);
+    sum = hn::Add(sum, blocks);
   }
   s.parts[task] = sum_lanes(sum);
 }

@@ -13,7 +13,6 @@
   X(clEnqueueUnmapMemObject)      \
   X(clEnqueueCopyBuffer)          \
   X(clEnqueueBarrierWithWaitList) \
-  X(clCreateSubBuffer)            \
   X(clRetainEvent)
 #define SITU_ICD_RECORDING(X)   \
   X(clCreateCommandBufferKHR)   \

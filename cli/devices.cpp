@@ -62,11 +62,19 @@ void add_devices(CLI::App& app) {
     if (!*quick) print_self_test("cpu");
     try {
       for (const opencl::DeviceInfo& d : opencl::list_devices()) {
-        fmt::print("opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}{}\n",
-                   d.name, d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
-                   d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "",
-                   d.recordable_queue ? ", recordable queues" : "", d.fp16 ? ", fp16" : "",
-                   d.subgroups ? ", sub-groups" : "");
+        const device::Tuning tuning = opencl::target_of(d, {}).tuning;
+        const auto used = [&](std::initializer_list<const char*> keys) {
+          for (const char* key : keys)
+            if (tuning.get(key, 0) != 0) return " (used)";
+          return "";
+        };
+        fmt::print(
+            "opencl:{}: {} ({})\n  {}, driver {}, {} compute units, {} MiB, at most {} MiB at once{}{}{}{}{}{}{}\n",
+            d.name, d.platform, opencl::name_of(d.type), d.version, d.driver, d.compute_units, d.memory >> 20,
+            d.max_alloc >> 20, d.command_buffer ? ", command buffers" : "",
+            d.recordable_queue ? ", recordable queues" : "", d.fp16 ? ", fp16" : "", d.images ? ", images" : "",
+            d.images ? used({"gemm.IMAGE", "gemm.IMAGE_A"}) : "", d.subgroups ? ", sub-groups" : "",
+            d.subgroups ? used({"gemm.SUB", "rows.SUB"}) : "");
         print_left_out("opencl:" + d.name);
         if (!*quick) print_self_test("opencl:" + d.name);
       }

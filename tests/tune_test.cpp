@@ -192,12 +192,18 @@ TEST(Limits, LowerWhatADeviceSays) {
   info.alignment = 128;
   info.max_group = 4096;
   info.images = info.subgroups = info.command_buffer = true;
+  info.image_limits.line = 1 << 20;
   opencl::DeviceInfo weak = info;
   opencl::impose("phone", weak);
   EXPECT_EQ(weak.max_alloc, 64 << 20);
   EXPECT_EQ(weak.alignment, 4096);
   EXPECT_EQ(weak.max_group, 64u);
+  EXPECT_EQ(weak.image_limits.line, 65536);
   EXPECT_FALSE(weak.images || weak.subgroups || weak.command_buffer);
+  EXPECT_EQ(opencl::image_limits(opencl::target_of(weak, {})).line, 0);
+  EXPECT_FALSE(opencl::has_sub_groups(opencl::target_of(weak, {})));
+  EXPECT_EQ(opencl::image_limits(opencl::target_of(info, {})).line, 1 << 20);
+  EXPECT_TRUE(opencl::has_sub_groups(opencl::target_of(info, {})));
   opencl::impose("alloc=4G,align=8,local=9000", info);  // more than there is: nothing changes
   EXPECT_EQ(info.max_alloc, int64_t{1} << 30);
   EXPECT_EQ(info.alignment, 128);
@@ -215,6 +221,7 @@ TEST(Limits, GroupsFitTheDevice) {
       const device::Tuning tuning = opencl::target_of(info, {}).tuning;
       EXPECT_LE(tuning.get("gemm.WX", 1) * tuning.get("gemm.WY", 1), static_cast<int64_t>(most)) << record;
       EXPECT_LE(tuning.get("vector.WX", 64), static_cast<int64_t>(most)) << record;
+      EXPECT_LE(tuning.get("rows.ITEMS", 1), static_cast<int64_t>(most)) << record;
     }
 }
 

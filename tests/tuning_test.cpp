@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "backend/opencl/devices.h"
 #include "backend/opencl/kernels/tunables.h"
 #include "base/hash.h"
 #include "harness.h"
@@ -109,7 +110,8 @@ const char* const kTuned[] = {"matmul",        "conv2d",
                               "transpose",     "gather_grad",
                               "sgd",           "adam",
                               "moments",       "norm_sums",
-                              "layer_norm",    "layer_norm_dparams",
+                              "layer_norm",    "layer_norm_dx",
+                              "softmax_xent",  "layer_norm_dparams",
                               "group_norm",    "group_norm_dparams",
                               "slice",         "upsample",
                               "lstm",          "gru_grad",
@@ -159,6 +161,49 @@ TEST(Tunings, RecordsAreFoundByBackendAndName) {
   EXPECT_EQ(device::tuning_for("opencl", "Portable Computing Language pthread-haswell-AMD EPYC").get("gemm.VW", 0), 8);
   EXPECT_NE(device::tuning_for("opencl", "no such device").get("gemm.VW", 0), 0);
   EXPECT_TRUE(device::tuning_for("no such backend", "x").values().empty());
+}
+
+// Names as drivers report them. The model may stand in the version alone.
+TEST(Tunings, PhonesFindTheirRecords) {
+  struct Phone {
+    const char *platform, *name, *version;
+    int64_t tm, nv, wx, image, items, gflops;
+  };
+  const char *qualcomm = "QUALCOMM Snapdragon(TM)", *arm = "ARM Platform";
+  for (const Phone& p : {Phone{qualcomm, "QUALCOMM Adreno(TM) 650", "OpenCL 2.0", 4, 2, 16, 1, 64, 890},
+                         {qualcomm, "QUALCOMM Adreno(TM)", "OpenCL 2.0 Adreno(TM) 660", 4, 2, 16, 1, 64, 890},
+                         {qualcomm, "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 710", 4, 1, 16, 1, 64, 0},
+                         {qualcomm, "QUALCOMM Adreno(TM) 730", "OpenCL 3.0", 4, 1, 16, 1, 64, 2240},
+                         {qualcomm, "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 740", 4, 1, 16, 1, 64, 2090},
+                         {qualcomm, "QUALCOMM Adreno(TM) 750", "OpenCL 3.0", 4, 2, 16, 1, 64, 2800},
+                         {qualcomm, "Adreno(TM) 830", "OpenCL 3.0", 4, 2, 16, 1, 64, 3400},
+                         {qualcomm, "QUALCOMM Adreno(TM)", "OpenCL 3.0", 4, 2, 16, 1, 64, 0},
+                         {arm, "Mali-G57", "OpenCL 2.1 v1.r26p0", 4, 2, 8, 0, 16, 121},
+                         {arm, "Mali-G68", "OpenCL 2.1", 4, 2, 8, 0, 16, 0},
+                         {arm, "Mali-G77", "OpenCL 2.1", 4, 2, 8, 0, 16, 0},
+                         {arm, "Mali-G78", "OpenCL 2.1", 4, 2, 8, 0, 16, 0},
+                         {arm, "Mali-G610 r0p0", "OpenCL 3.0", 8, 1, 8, 0, 16, 0},
+                         {arm, "Mali-G615", "OpenCL 3.0", 4, 2, 8, 0, 16, 0},
+                         {arm, "Mali-G710 r0p0", "OpenCL 3.0", 4, 2, 8, 0, 16, 0},
+                         {arm, "Mali-G715-Immortalis MC11 r1p2", "OpenCL 3.0", 4, 2, 8, 0, 16, 0}}) {
+    opencl::DeviceInfo info;
+    info.platform = p.platform;
+    info.name = p.name;
+    info.version = p.version;
+    info.max_group = 1024;
+    const Tuning tuning = opencl::target_of(info, {}).tuning;
+    SCOPED_TRACE(fmt::format("{} {}", p.name, p.version));
+    EXPECT_EQ(tuning.get("gemm.TM", 0), p.tm);
+    EXPECT_EQ(tuning.get("gemm.NV", 0), p.nv);
+    EXPECT_EQ(tuning.get("gemm.WX", 0), p.wx);
+    EXPECT_EQ(tuning.get("gemm.IMAGE", 0), p.image);
+    EXPECT_EQ(tuning.get("rows.ITEMS", 0), p.items);
+    EXPECT_EQ(tuning.get("device.gflops", 0), p.gflops);
+    for (const auto& t : opencl::kernels::tunables()) {  // a record names values that kernels take
+      const int64_t value = tuning.get(t.key, t.otherwise);
+      EXPECT_NE(std::find(t.values.begin(), t.values.end(), value), t.values.end()) << t.key << " " << value;
+    }
+  }
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
   X(clGetEventInfo)               \
   X(clEnqueueCopyBuffer)          \
   X(clEnqueueBarrierWithWaitList) \
-  X(clCreateSubBuffer)            \
   X(clRetainEvent)
 #define SITU_ICD_RECORDING(X)   \
   X(clCreateCommandBufferKHR)   \

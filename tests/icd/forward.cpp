@@ -183,6 +183,10 @@ SITU_OBJECT(cl_mem, clCreateBuffer, (cl_context context, cl_mem_flags flags, siz
 SITU_OBJECT(cl_mem, clCreateSubBuffer,
             (cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void* info, cl_int* code), buffer,
             flags, type, info, code)
+SITU_OBJECT(cl_mem, clCreateImage,
+            (cl_context context, cl_mem_flags flags, const cl_image_format* format, const cl_image_desc* what,
+             void* host, cl_int* code),
+            context, flags, format, what, host, code)
 SITU_RELEASE(clReleaseMemObject, cl_mem)
 cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count, const char** strings,
                                                  const size_t* lengths, cl_int* code) {

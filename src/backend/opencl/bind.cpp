@@ -8,25 +8,37 @@
 #include <thread>
 #include <tuple>
 
+#include "backend/opencl/images.h"
 #include "base/error.h"
 
 namespace situ::opencl {
 namespace {
 
-std::vector<Call> make_calls(const Binder& binder, std::span<const device::LaunchSpec> specs) {
+bool images_of(const Call& call, OperandImages& images) {
+  return std::all_of(call.args.begin(), call.args.end(), [&](const Arg& arg) {
+    const auto* image = std::get_if<ImageArg>(&arg);
+    return image == nullptr || images.has(*image);
+  });
+}
+
+// Where the driver refuses an image that its limits allow, the call is made anew without.
+std::vector<Call> make_calls(const Binder& binder, std::span<const device::LaunchSpec> specs, OperandImages& images) {
   std::vector<Call> calls;
+  device::Target without = binder.run.target;
+  set_image_limits(without, {});
   calls.reserve(specs.size());
   for (const device::LaunchSpec& spec : specs) {
     const auto found = binder.kernels.find(spec.node.op);
     SITU_ASSERT(found != binder.kernels.end(), "there is no OpenCL kernel '{}'", spec.node.op);
     calls.push_back(call_of(*found->second, spec, binder.run.target));
+    if (!images_of(calls.back(), images)) calls.back() = call_of(*found->second, spec, without);
   }
   return calls;
 }
 
 // --- programs -------------------------------------------------------------------------------------------------------
-using ProgramName = std::tuple<std::string, std::string, std::string>;  // file, prelude, options
-ProgramName program_name(const Call& call) { return {call.file, call.prelude, call.options}; }
+using ProgramName = std::tuple<std::string, std::string, std::string, bool>;  // file, prelude, options, sub-groups
+ProgramName program_name(const Call& call) { return {call.file, call.prelude, call.options, call.sub_groups}; }
 
 struct Program {
   cl_program program = nullptr;
@@ -66,9 +78,10 @@ Programs build_programs(const Binder& binder, const std::vector<Call>& calls) {
   std::vector<Programs::value_type*> order;
   for (auto& entry : programs) order.push_back(&entry);
   in_parallel(order.size(), build_threads(binder.run, order.size()), [&](size_t i) {
-    const auto& [file, prelude, options] = order[i]->first;
+    const auto& [file, prelude, options, sub_groups] = order[i]->first;
     const std::string text = assemble_source(prelude, file, binder.find_source);
-    order[i]->second = {binder.programs.get({file, text, options}), runs_in_any_group(text)};
+    const std::string standard = sub_groups ? binder.run.found.info.sub_group_option : "";
+    order[i]->second = {binder.programs.get({file, text, options + standard}), runs_in_any_group(text)};
   });
   return programs;
 }
@@ -76,8 +89,8 @@ Programs build_programs(const Binder& binder, const std::vector<Call>& calls) {
 // --- arguments ------------------------------------------------------------------------------------------------------
 class ArgumentSetter {
  public:
-  ArgumentSetter(Runtime& run, const Slabs& slabs, std::vector<Handle<cl_mem>>& tables)
-      : run_(run), slabs_(slabs), tables_(tables) {}
+  ArgumentSetter(Runtime& run, const Slabs& slabs, OperandImages& images, std::vector<Handle<cl_mem>>& tables)
+      : run_(run), slabs_(slabs), images_(images), tables_(tables) {}
 
   void set_all(const Call& call, cl_kernel kernel, int feed) {
     call_ = &call;
@@ -103,15 +116,26 @@ class ArgumentSetter {
   }
   void set(int32_t value) { set_raw<cl_int>(value); }
   void set(float value) { set_raw<cl_float>(value); }
-  void set(const device::TensorArg& tensor) {
+  void check_tensor(const device::TensorArg& tensor) {
     const int64_t element = bytes_of(tensor.type.dtype);
     const int64_t rows = tensor.rows(), cols = tensor.cols();
     slabs_.check_range(tensor.slab, tensor.offset, rows > 0 ? ((rows - 1) * tensor.pitch + cols) * element : 0);
     SITU_ASSERT(tensor.offset % element == 0, "offset {} of an element of {} bytes", tensor.offset, element);
     SITU_ASSERT(tensor.pitch <= std::numeric_limits<cl_int>::max(), "pitch {}", tensor.pitch);
-    set_raw<cl_mem>(slabs_.buffer(tensor.slab, feed_));
-    set_raw<cl_ulong>(static_cast<cl_ulong>(tensor.offset / element));
-    set_raw<cl_int>(static_cast<cl_int>(tensor.pitch));
+  }
+  void set_place(cl_mem memory, int64_t bytes, int64_t pitch, const device::TensorArg& tensor) {
+    set_raw<cl_mem>(memory);
+    set_raw<cl_ulong>(static_cast<cl_ulong>(bytes / bytes_of(tensor.type.dtype)));
+    set_raw<cl_int>(static_cast<cl_int>(pitch));
+  }
+  void set(const device::TensorArg& tensor) {
+    check_tensor(tensor);
+    set_place(slabs_.buffer(tensor.slab, feed_), tensor.offset, tensor.pitch, tensor);
+  }
+  void set(const ImageArg& arg) {
+    check_tensor(arg.tensor);
+    const OperandImage& image = *images_.find(arg, feed_);
+    set_place(image.image, arg.tensor.offset - image.first, arg.plane ? kPlaneRow : arg.tensor.pitch, arg.tensor);
   }
   void set(const TableArg& table) {
     cl_mem& buffer = by_words_[table.words];  // launches often share one table
@@ -126,6 +150,7 @@ class ArgumentSetter {
 
   Runtime& run_;
   const Slabs& slabs_;
+  OperandImages& images_;
   std::vector<Handle<cl_mem>>& tables_;
   std::map<std::vector<int32_t>, cl_mem> by_words_;
   const Call* call_ = nullptr;
@@ -181,7 +206,8 @@ Handle<cl_kernel> make_kernel(const Runtime& run, const Call& call, cl_program p
 
 bool reads_feed(const Call& call) {
   return std::ranges::any_of(call.args, [](const Arg& arg) {
-    const auto* tensor = std::get_if<device::TensorArg>(&arg);
+    const auto* image = std::get_if<ImageArg>(&arg);
+    const auto* tensor = image != nullptr ? &image->tensor : std::get_if<device::TensorArg>(&arg);
     return tensor != nullptr && tensor->slab == 0;
   });
 }
@@ -190,10 +216,11 @@ bool reads_feed(const Call& call) {
 
 BoundLaunches bind_launches(const Binder& binder, std::span<const device::LaunchSpec> specs, const Slabs& slabs) {
   const Runtime& run = binder.run;
-  const std::vector<Call> calls = make_calls(binder, specs);
-  const Programs programs = build_programs(binder, calls);
   BoundLaunches bound;
-  ArgumentSetter arguments(binder.run, slabs, bound.tables);
+  OperandImages images(binder.run, slabs, bound.images);
+  const std::vector<Call> calls = make_calls(binder, specs, images);
+  const Programs programs = build_programs(binder, calls);
+  ArgumentSetter arguments(binder.run, slabs, images, bound.tables);
   for (const Call& call : calls) {
     BoundLaunch& launch = bound.launches.emplace_back();
     const Program& program = programs.at(program_name(call));

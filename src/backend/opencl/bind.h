@@ -29,6 +29,7 @@ struct BoundLaunch {
 struct BoundLaunches {
   std::vector<BoundLaunch> launches;
   std::vector<Handle<cl_mem>> tables;  // constant data the kernels read
+  std::vector<Handle<cl_mem>> images;  // over operands
 };
 
 // What binding needs besides the launches.

@@ -24,6 +24,8 @@ namespace situ::opencl {
   X(clCreateCommandQueue)        \
   X(clReleaseCommandQueue)       \
   X(clCreateBuffer)              \
+  X(clCreateSubBuffer)           \
+  X(clCreateImage)               \
   X(clReleaseMemObject)          \
   X(clCreateProgramWithSource)   \
   X(clCreateProgramWithBinary)   \

@@ -52,6 +52,21 @@ DeviceType type_of(cl_device_type bits) {
   return DeviceType::other;
 }
 
+// Sub-groups are built-in from OpenCL C 2.0 on, which a 3.0 driver need not offer; older ones have Intel's extension.
+std::string sub_group_option(const std::string& version) {
+  const bool at_least_3 = version.compare(0, 7, "OpenCL ") == 0 && version.compare(7, 1, "3") >= 0;
+  const bool at_least_2 = version.compare(0, 7, "OpenCL ") == 0 && version.compare(7, 1, "2") >= 0;
+  return at_least_3 ? " -cl-std=CL3.0" : at_least_2 ? " -cl-std=CL2.0" : "";
+}
+
+ImageLimits with_planes(const Api& cl, cl_device_id device, ImageLimits images) {
+  images.width = static_cast<int64_t>(device_number<size_t>(cl, device, CL_DEVICE_IMAGE2D_MAX_WIDTH));
+  images.height = static_cast<int64_t>(device_number<size_t>(cl, device, CL_DEVICE_IMAGE2D_MAX_HEIGHT));
+  images.pitch = device_number<cl_uint>(cl, device, CL_DEVICE_IMAGE_PITCH_ALIGNMENT);
+  images.base = std::max(1u, device_number<cl_uint>(cl, device, CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT));
+  return images;
+}
+
 DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device) {
   DeviceInfo info;
   info.platform = platform_text(cl, platform, CL_PLATFORM_NAME);
@@ -71,6 +86,7 @@ DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device)
       device_number<std::array<size_t, 3>>(cl, device, CL_DEVICE_MAX_WORK_ITEM_SIZES, {unknown, unknown, unknown});
   info.max_group = device_number<size_t>(cl, device, CL_DEVICE_MAX_WORK_GROUP_SIZE, unknown);
   info.images = device_number<cl_bool>(cl, device, CL_DEVICE_IMAGE_SUPPORT) == CL_TRUE;
+  info.image_limits.line = static_cast<int64_t>(device_number<size_t>(cl, device, CL_DEVICE_IMAGE_MAX_BUFFER_SIZE));
   const std::string extensions = " " + device_text(cl, device, CL_DEVICE_EXTENSIONS) + " ";
   const auto has = [&](const char* name) { return extensions.find(fmt::format(" {} ", name)) != std::string::npos; };
   info.command_buffer = has("cl_khr_command_buffer");
@@ -78,7 +94,10 @@ DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device)
   info.priority_hints = has("cl_khr_priority_hints");
   info.throttle_hints = has("cl_khr_throttle_hints");
   info.fp16 = has("cl_khr_fp16");
-  info.subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
+  info.subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups") ||
+                   device_number<cl_uint>(cl, device, CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0;
+  info.sub_group_option = sub_group_option(info.version);
+  if (has("cl_khr_image2d_from_buffer")) info.image_limits = with_planes(cl, device, info.image_limits);
   if (const char* limits = std::getenv("SITU_LIMITS")) impose(limits, info);
   return info;
 }
@@ -153,7 +172,7 @@ int64_t largest_value(std::string_view key, int64_t most) {
 // Groups no larger than the device takes, whatever its record says.
 void fit_groups(device::Target& target, size_t max_group) {
   const auto most = static_cast<int64_t>(std::min<size_t>(max_group, 1 << 20));
-  for (const char* key : {"gemm.WX", "vector.WX", "reduce.WX"})
+  for (const char* key : {"gemm.WX", "vector.WX", "reduce.WX", "rows.ITEMS"})
     if (kernels::tuned(target, key) > most) target.tuning.set(key, largest_value(key, most));
   const int64_t left = most / kernels::tuned(target, "gemm.WX");
   if (kernels::tuned(target, "gemm.WY") > left) target.tuning.set("gemm.WY", largest_value("gemm.WY", left));
@@ -216,9 +235,14 @@ device::Target target_of(const DeviceInfo& info, const device::Tuning& overrides
   if (info.memory > 0) target.memory = info.memory;
   target.max_slab = info.max_alloc > 0 ? info.max_alloc : target.memory;
   target.compute_units = info.compute_units;
-  target.tuning = device::tuning_for("opencl", info.full_name());
+  // Some drivers name the model in the version alone: "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 740".
+  target.tuning = device::tuning_for("opencl", info.full_name() + " " + info.version);
   for (const auto& [key, value] : overrides.values()) target.tuning.set(key, value);
   fit_groups(target, info.max_group);
+  set_image_limits(target, info.images ? info.image_limits : ImageLimits());
+  set_sub_groups(target, info.subgroups);
+  if (target.tuning.get("gemm.IMAGE", 0) == 2)  // a plane starts at a tensor's own place
+    target.alignment = std::max(target.alignment, image_limits(target).base * int64_t{16});
   const bool gpu = info.type == DeviceType::gpu;
   const auto rate = [&](std::string_view key, double unit, double otherwise) {
     const int64_t value = target.tuning.get(key, 0);

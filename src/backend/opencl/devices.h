@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/opencl/cl_api.h"
+#include "backend/opencl/features.h"
 #include "device/target.h"
 
 namespace situ::opencl {
@@ -25,6 +26,8 @@ struct DeviceInfo {
   size_t max_group = 1;                      // and together
   bool command_buffer = false, recordable_queue = false, fp16 = false, subgroups = false, images = false;
   bool priority_hints = false, throttle_hints = false;
+  ImageLimits image_limits;      // where there are images
+  std::string sub_group_option;  // what the compiler is told where they are used
 
   std::string full_name() const { return platform + " " + name; }
 };

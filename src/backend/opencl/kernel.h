@@ -20,13 +20,21 @@ namespace situ::opencl {
 struct TableArg {
   std::vector<int32_t> words;  // constant data made at bind time, read through a __global const int*
 };
-using Arg = std::variant<device::TensorArg, int32_t, float, TableArg>;
+// A tensor that is read through an image over its memory: three arguments too (operand.clh), the image, the element
+// at which the tensor starts in it, and the pitch. A texel holds four elements.
+struct ImageArg {
+  device::TensorArg tensor;
+  bool plane = false;  // a line of an image2d_t for each row, instead of an image1d_buffer_t
+};
+inline constexpr int64_t kTexel = 4, kPlaneRow = 1 << 16;  // kPlaneRow: from row to row, as kernels count in a plane
+using Arg = std::variant<device::TensorArg, int32_t, float, TableArg, ImageArg>;
 
 struct Call {
-  std::string file;     // "gemm.cl"
-  std::string kernel;   // the __kernel's name
-  std::string options;  // " -DTM=6 -DNV=2"
-  std::string prelude;  // source put before the file's own (a fused expression)
+  std::string file;         // "gemm.cl"
+  std::string kernel;       // the __kernel's name
+  std::string options;      // " -DTM=6 -DNV=2"
+  bool sub_groups = false;  // uses them: the compiler is told so
+  std::string prelude;      // source put before the file's own (a fused expression)
   std::vector<Arg> args;
   std::array<size_t, 3> global{1, 1, 1};  // work-items; a multiple of local where local is set
   std::array<size_t, 3> local{0, 0, 0};   // 0: the driver chooses

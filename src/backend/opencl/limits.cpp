@@ -9,7 +9,7 @@
 namespace situ::opencl {
 namespace {
 
-constexpr std::string_view kPhone = "alloc=64M,align=4096,local=64,images=0,subgroups=0,commands=0";
+constexpr std::string_view kPhone = "alloc=64M,align=4096,local=64,texels=64K,images=0,subgroups=0,commands=0";
 
 int64_t number_of(std::string_view text, std::string_view part) {
   int64_t value = 0, unit = 1;
@@ -36,6 +36,8 @@ void impose(std::string_view limits, DeviceInfo& info) {
       info.alignment = std::max(info.alignment, value);
     else if (key == "local")
       info.max_group = std::min(info.max_group, static_cast<size_t>(std::max<int64_t>(1, value)));
+    else if (key == "texels")
+      info.image_limits.line = std::min(info.image_limits.line, value);
     else if (key == "images")
       info.images = info.images && value != 0;
     else if (key == "subgroups")
@@ -44,7 +46,8 @@ void impose(std::string_view limits, DeviceInfo& info) {
       info.command_buffer = info.command_buffer && value != 0, info.recordable_queue &= value != 0;
     else
       fail(
-          "SITU_LIMITS: there is no limit `{}`: use alloc, align, local, images, subgroups, commands, or phone for all",
+          "SITU_LIMITS: there is no limit `{}`: use alloc, align, local, texels, images, subgroups, commands, or phone "
+          "for all",
           key);
   }
 }

@@ -14,11 +14,30 @@
 #include "tile.clh"
 #include "window.clh"
 
+// What taps outside the image read: the zeros at the start of the slab, or with an image nothing.
+#if A_IMAGE
+#define NO_PIXEL 0
+#else
+#define NO_PIXEL x_slab
+#endif
+
 // One tap for pixels that may lie outside x: pixel i under the tap is (py[i] + dy, px[i] + dx), its values start at
 // x + from[i] + step.
-static inline __global const B_T* tap(fv acc[TM][NV], __global const A_T* x, __global const A_T* zeros,
-                                        const int from[TM], const int py[TM], const int px[TM], int step, int dy, int dx,
-                                        Window g, __global const B_T* b, int b_step, const int at[NV]) {
+static inline BPlace tap(fv acc[TM][NV], A_PARAM x, __global const A_T* zeros, const int from[TM], const int py[TM],
+                         const int px[TM], int step, int dy, int dx, Window g, B_PARAM b, int b_step, const int at[NV]) {
+#if A_IMAGE
+  int met[TM], some = 0;
+#pragma unroll
+  for (int i = 0; i < TM; ++i)
+    some |= met[i] = ((uint)(py[i] + dy) < (uint)g.h) & ((uint)(px[i] + dx) < (uint)g.w);
+  for (int c = 0; some && c < g.c; c += 4) {
+    float4 four[TM];
+#pragma unroll
+    for (int i = 0; i < TM; ++i) four[i] = met[i] ? A_TEXEL(x + (from[i] + step + c)) : (float4)(0.0f);
+    tile_four(acc, four, B_AT(b + c * b_step), b_step, at);
+  }
+  return b + g.c * b_step;
+#else
   __global const A_T* p[TM];
   int any = 0;
 #pragma unroll
@@ -32,7 +51,7 @@ static inline __global const B_T* tap(fv acc[TM][NV], __global const A_T* x, __g
     const int count = min(ZERO_RUN, g.c - c);
     for (int k = 0; k < count; ++k) {
       fv bv[NV];
-      tile_load(bv, b, at);
+      tile_load(bv, B_AT(b), at);
       tile_step(acc, p, k, bv);
       b += b_step;
     }
@@ -41,31 +60,42 @@ static inline __global const B_T* tap(fv acc[TM][NV], __global const A_T* x, __g
 #pragma unroll
     for (int i = 0; i < TM; ++i) p[i] = p[i] == zeros ? zeros : p[i] + ZERO_RUN;
   }
+#endif
 }
 
 // All taps for pixels whose window lies inside x and starts at x + from[i].
-static inline void walk_inside(fv acc[TM][NV], __global const A_T* x, const int from[TM], __global const int* offsets,
-                               int k, __global const B_T* b, int b_step, const int at[NV]) {
-  __global const A_T* p[TM];
+static inline void walk_inside(fv acc[TM][NV], A_PARAM x, const int from[TM], __global const int* offsets, int k,
+                               B_PARAM b, int b_step, const int at[NV]) {
+  APlace p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = x + from[i];
+#if A_IMAGE
+  for (int j = 0; j < k; j += 4) {
+    float4 four[TM];
+#pragma unroll
+    for (int i = 0; i < TM; ++i) four[i] = A_TEXEL(p[i] + offsets[j]);
+    tile_four(acc, four, B_AT(b), b_step, at);
+    b += 4 * b_step;
+  }
+#else
   for (int j = 0; j < k; ++j) {
     fv bv[NV];
-    tile_load(bv, b, at);
+    tile_load(bv, B_AT(b), at);
     tile_step(acc, p, offsets[j], bv);
     b += b_step;
   }
+#endif
 }
 
-__kernel GROUP void conv(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y_T, y) EPILOGUE_PARAMS, WINDOW_PARAMS,
+__kernel GROUP void conv(A_TENSOR(x), B_TENSOR(b), TENSOR(Y_T, y) EPILOGUE_PARAMS, WINDOW_PARAMS,
                          int pixels, int groups, int panels, int b_step, int b_group, int b_panel, int last,
                          __global const int* offsets, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int group = (int)get_global_id(1) / panels, panel = (int)get_global_id(1) % panels, c0 = panel * TN;
   if (group >= groups) return;
-  __global const B_T* b_start = START(b) + group * b_group + panel * b_panel;
-  __global const A_T* x_start = START(x) + group * g.c;
+  const BPlace b_start = B_START(b) + group * b_group + panel * b_panel;
+  const APlace x_start = A_START(x) + group * g.c;
   int at[NV];
   place_vectors(at, c0, last);
   for (int t = 0; t < tiles; ++t) {
@@ -86,19 +116,19 @@ __kernel GROUP void conv(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y_T,
     fv acc[TM][NV];
     tile_clear(acc);
     if (inside) {
-      walk_inside(acc, x_start, from, offsets, g.r * g.s * g.c, b_start, b_step, at);
+      walk_inside(acc, A_AT(x_start), from, offsets, g.r * g.s * g.c, B_AT(b_start), b_step, at);
     } else {
-      __global const B_T* p = b_start;
+      BPlace p = b_start;
       for (int r = 0; r < g.r; ++r)
         for (int s = 0; s < g.s; ++s)
-          p = tap(acc, x_start, x_slab, from, py, px, (r * g.dh * g.w + s * g.dw) * x_pitch, r * g.dh, s * g.dw, g, p,
-                  b_step, at);
+          p = tap(acc, A_AT(x_start), NO_PIXEL, from, py, px, (r * g.dh * g.w + s * g.dw) * x_pitch, r * g.dh, s * g.dw,
+                  g, B_AT(p), b_step, at);
     }
     tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);
   }
 }
 
-__kernel GROUP void conv_dx(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y_T, y) EPILOGUE_PARAMS,
+__kernel GROUP void conv_dx(A_TENSOR(x), B_TENSOR(b), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                             WINDOW_PARAMS, int pixels, int groups, int panels, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
@@ -106,8 +136,8 @@ __kernel GROUP void conv_dx(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y
   if (group >= groups) return;
   const int phase_y = (int)get_global_id(2) / g.sw, phase_x = (int)get_global_id(2) % g.sw;
   const int qh = (g.oh + g.sh - 1) / g.sh, qw = (g.ow + g.sw - 1) / g.sw;  // a phase's pixels; `pixels`: of all images
-  __global const B_T* b_start = START(b) + (group * panels + panel) * (g.r * g.s * g.c * TN);
-  __global const A_T* x_start = START(x) + group * g.c;
+  const BPlace b_start = B_START(b) + (group * panels + panel) * (g.r * g.s * g.c * TN);
+  const APlace x_start = A_START(x) + group * g.c;
   int at[NV];
   place_vectors(at, c0, c0 + TN);
   for (int t = 0; t < tiles; ++t) {
@@ -126,15 +156,15 @@ __kernel GROUP void conv_dx(TENSOR(const A_T, x), TENSOR(const B_T, b), TENSOR(Y
     }
     fv acc[TM][NV];
     tile_clear(acc);
-    __global const B_T* p = b_start;
+    BPlace p = b_start;
     for (int r = g.r - 1; r >= 0; --r) {
       for (int s = g.s - 1; s >= 0; --s) {
         const int dy = phase_y + g.pt - r * g.dh, dx = phase_x + g.pl - s * g.dw;
         if (dy % g.sh != 0 || dx % g.sw != 0)
           p += g.c * TN;
         else
-          p = tap(acc, x_start, x_slab, from, qy, qx, (dy / g.sh * g.w + dx / g.sw) * x_pitch, dy / g.sh, dx / g.sw, g, p,
-                  TN, at);
+          p = tap(acc, A_AT(x_start), NO_PIXEL, from, qy, qx, (dy / g.sh * g.w + dx / g.sw) * x_pitch, dy / g.sh,
+                  dx / g.sw, g, B_AT(p), TN, at);
       }
     }
     tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);

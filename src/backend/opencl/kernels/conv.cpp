@@ -5,6 +5,8 @@
 // dear, the images are first copied into ones with a border of zeros.
 #include "backend/opencl/kernels/conv.h"
 
+#include "backend/opencl/kernels/operand.h"
+
 namespace situ::opencl::kernels {
 namespace {
 
@@ -34,15 +36,19 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool strided) {
   Call call = make_call("conv.cl", strided ? "conv_dx" : "conv");
   define_tile(call, target, tile);
   define_epilogue(call, launch, 2);
-  for (const TensorArg* t : {&x, &b, &y}) add_tensor(call, *t);
+  const bool packed = strided || attrs.flag("packed");
+  const int64_t b_image = right_image(target, tile, b, !packed, {packed ? 0 : b.pitch, packed ? 0 : w[kO]});
+  add_operand(call, x, "A_IMAGE", left_image(target, x, {w[kC], x.pitch}));
+  add_operand(call, b, "B_IMAGE", b_image);
+  add_tensor(call, y);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   add_ints(call, w);
   add_ints(call, {pixels, groups, panels});
   if (!strided) {
-    if (attrs.flag("packed"))
+    if (packed)
       add_ints(call, {tile.tn(), panels * k * tile.tn(), k * tile.tn(), std::numeric_limits<int32_t>::max()});
     else
-      add_ints(call, {b.pitch, w[kO], tile.tn(), w[kO] - tile.vw});
+      add_ints(call, {row_step(b_image, b.pitch), w[kO], tile.tn(), w[kO] - tile.vw});
     call.arg(window_offsets(w, x.pitch));
   }
   add_ints(call, {tiles});

@@ -38,24 +38,26 @@ static inline Rows place_rows(__global const A_T* x, int pitch, int m0, Window g
 }
 
 // One row of B at pixel `pixel`: whole vectors, or where they would pass the end of dy, its o channels.
-static inline void load_pixel(fv bv[NV], __global const B_T* b, const int at[NV], int pixel, int safe, int channels) {
-  if (pixel < safe) {
-    tile_load(bv, b, at);
+static inline void load_pixel(fv bv[NV], B_PARAM b, const int at[NV], int pixel, int safe, int channels) {
+#if !B_IMAGE  // then all are whole
+  if (pixel >= safe) {
+#pragma unroll
+    for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? LOAD_LANES(B_T, b, 0, channels) : (fv)(0.0f);
     return;
   }
-#pragma unroll
-  for (int j = 0; j < NV; ++j) bv[j] = j == 0 ? LOAD_LANES(B_T, b, 0, channels) : (fv)(0.0f);
+#endif
+  tile_load(bv, B_AT(b), at);
 }
 
 // Pixels from..to of a line, each tested: `a` points at the line in x, `b` in dy, pixel is the index of the line's first.
-static inline void walk_tested(fv acc[TM][NV], __global const A_T* a, int a_step, __global const B_T* b, int b_step,
+static inline void walk_tested(fv acc[TM][NV], __global const A_T* a, int a_step, B_PARAM b, int b_step,
                                const int at[NV], const Rows* rows, __global const A_T* zeros, int from, int to, int pixel,
                                int safe, int channels) {
 #pragma unroll 1
   for (int ox = from; ox <= to; ++ox) {
     fv bv[NV];
     __global const A_T* p[TM];
-    load_pixel(bv, b + ox * b_step, at, pixel + ox, safe, channels);
+    load_pixel(bv, B_AT(b + ox * b_step), at, pixel + ox, safe, channels);
 #pragma unroll
     for (int i = 0; i < TM; ++i)
       p[i] = ox >= rows->lo[i] && ox <= rows->hi[i] ? a + ox * a_step + rows->offset[i] : zeros;
@@ -63,7 +65,7 @@ static inline void walk_tested(fv acc[TM][NV], __global const A_T* a, int a_step
   }
 }
 
-static inline void walk_inside(fv acc[TM][NV], __global const A_T* a, int a_step, __global const B_T* b, int b_step,
+static inline void walk_inside(fv acc[TM][NV], __global const A_T* a, int a_step, B_PARAM b, int b_step,
                                const int at[NV], const Rows* rows, int from, int to) {
   __global const A_T* p[TM];
 #pragma unroll
@@ -71,13 +73,13 @@ static inline void walk_inside(fv acc[TM][NV], __global const A_T* a, int a_step
   b += from * b_step;
   for (int ox = from; ox <= to; ++ox) {
     fv bv[NV];
-    tile_load(bv, b, at);
+    tile_load(bv, B_AT(b), at);
     tile_step(acc, p, ox * a_step, bv);
     b += b_step;
   }
 }
 
-__kernel GROUP void conv_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(Y_T, y), WINDOW_PARAMS, int lines,
+__kernel GROUP void conv_dw(TENSOR(const A_T, x), B_TENSOR(dy), TENSOR(Y_T, y), WINDOW_PARAMS, int lines,
                             int groups, int panels, int last, int lines_per_split, int safe) {
   const Window g = WINDOW;
   const Extra extras[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
@@ -95,11 +97,11 @@ __kernel GROUP void conv_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(
     const int n = line / g.oh, iy = (line - n * g.oh) * g.sh - g.pt + r * g.dh, pixel = line * g.ow;
     if (iy < 0 || iy >= g.h) continue;
     __global const A_T* a = rows.base + (n * g.h + iy) * g.w * x_pitch;
-    __global const B_T* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
+    const BPlace b = B_START(dy) + pixel * dy_pitch + group * g.o + c0;
     const int to = min(rows.last, safe - pixel - 1), from = min(rows.first, to + 1);
-    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, x_slab, 0, from - 1, pixel, safe, g.o);
-    walk_inside(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, from, to);
-    walk_tested(acc, a, g.sw * x_pitch, b, dy_pitch, at, &rows, x_slab, max(to + 1, 0), g.ow - 1, pixel, safe, g.o);
+    walk_tested(acc, a, g.sw * x_pitch, B_AT(b), dy_pitch, at, &rows, x_slab, 0, from - 1, pixel, safe, g.o);
+    walk_inside(acc, a, g.sw * x_pitch, B_AT(b), dy_pitch, at, &rows, from, to);
+    walk_tested(acc, a, g.sw * x_pitch, B_AT(b), dy_pitch, at, &rows, x_slab, max(to + 1, 0), g.ow - 1, pixel, safe, g.o);
   }
   int row[TM];
 #pragma unroll
@@ -110,27 +112,27 @@ __kernel GROUP void conv_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(
 // acc += the pixels first..stop-1 of an image; `a` points at it in x, `b` at pixel `first` of it in dy. From `whole` on
 // vectors of dy are read lane by lane.
 static inline void walk_image(fv acc[TM][NV], __global const A_T* a, const int from[TM], __global const int* pixel_at,
-                              int first, int whole, int stop, __global const B_T* b, int b_step, const int at[NV],
+                              int first, int whole, int stop, B_PARAM b, int b_step, const int at[NV],
                               int channels) {
   __global const A_T* p[TM];
 #pragma unroll
   for (int i = 0; i < TM; ++i) p[i] = a + from[i];
   for (int q = first; q < whole; ++q) {
     fv bv[NV];
-    tile_load(bv, b, at);
+    tile_load(bv, B_AT(b), at);
     tile_step(acc, p, pixel_at[q], bv);
     b += b_step;
   }
 #pragma unroll 1
   for (int q = whole; q < stop; ++q) {
     fv bv[NV];
-    load_pixel(bv, b, at, 0, 0, channels);
+    load_pixel(bv, B_AT(b), at, 0, 0, channels);
     tile_step(acc, p, pixel_at[q], bv);
     b += b_step;
   }
 }
 
-__kernel GROUP void conv_dw_inside(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(Y_T, y), WINDOW_PARAMS,
+__kernel GROUP void conv_dw_inside(TENSOR(const A_T, x), B_TENSOR(dy), TENSOR(Y_T, y), WINDOW_PARAMS,
                                    int pixels, int groups, int panels, int last, int pixels_per_split, int safe,
                                    __global const int* pixel_at) {
   const Window g = WINDOW;
@@ -152,8 +154,8 @@ __kernel GROUP void conv_dw_inside(TENSOR(const A_T, x), TENSOR(const B_T, dy), 
   for (int pixel = split * pixels_per_split; pixel < end;) {
     const int n = pixel / in_image, first = pixel - n * in_image, stop = min(in_image, first + end - pixel);
     __global const A_T* a = START(x) + n * g.h * g.w * x_pitch + group * g.c;
-    __global const B_T* b = START(dy) + pixel * dy_pitch + group * g.o + c0;
-    walk_image(acc, a, from, pixel_at, first, clamp(safe - n * in_image, first, stop), stop, b, dy_pitch, at, g.o);
+    const BPlace b = B_START(dy) + pixel * dy_pitch + group * g.o + c0;
+    walk_image(acc, a, from, pixel_at, first, clamp(safe - n * in_image, first, stop), stop, B_AT(b), dy_pitch, at, g.o);
     pixel += stop - first;
   }
   tile_store(acc, START(y), y_pitch, row, group * g.o, c0, g.o, at, extras);

@@ -2,7 +2,7 @@
 //
 // Padding is met by testing the pixels at the borders, or by copying the images into ones with a border of zeros:
 // faster, but it takes their memory again.
-#include "backend/opencl/kernels/tile.h"
+#include "backend/opencl/kernels/operand.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -64,7 +64,10 @@ Call bind_any(const LaunchSpec& launch, const Target& target, bool inside) {
 
   Call call = make_call("conv_dw.cl", inside ? "conv_dw_inside" : "conv_dw");
   define_tile(call, target, tile);
-  for (const TensorArg* t : {&x, &dy, &y}) add_tensor(call, *t);
+  const bool whole = o >= tile.vw;  // vectors never pass the last channel
+  add_tensor(call, x);
+  add_operand(call, dy, "B_IMAGE", whole ? right_image(target, tile, dy, true, {dy.pitch, o}) : kFromSlab);
+  add_tensor(call, y);
   add_ints(call, w);
   const int64_t panels = ceil_div(o, tile.tn());
   add_ints(call, {shared, groups, panels, std::max<int64_t>(0, o - tile.vw), ceil_div(shared, splits), safe});

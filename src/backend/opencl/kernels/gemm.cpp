@@ -4,7 +4,7 @@
 // transposed; a split pays where the result is small and K long, as in weight gradients. A transposed A is read as it
 // lies, or turned by a launch of its own, which pays where a cache line holds more of a column's neighbours than a tile
 // uses.
-#include "backend/opencl/kernels/tile.h"
+#include "backend/opencl/kernels/operand.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -40,6 +40,11 @@ Parts split_parts(const ir::Attrs& attrs, const TensorArg& a, const TensorArg& y
   return p;
 }
 
+// All elements of a batch as one row, with the pitch of its matrices.
+TensorArg flat(const TensorArg& t, int64_t pitch) {
+  return {t.slab, t.offset, pitch, {t.type.dtype, Shape{1, (t.rows() - 1) * t.pitch + t.cols()}}};
+}
+
 Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   const ir::Attrs& attrs = launch.node.attrs;
   TensorArg a = launch.in[0], b = launch.in[1], y = launch.out[0];
@@ -53,14 +58,27 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   // Winograd's products: their rounding is multiplied by the transform behind them, so their sums are short.
   if (attrs.has("batch")) call.define("K_BLOCK", 32);
   define_epilogue(call, launch, 2);
-  for (const TensorArg* t : {&a, &b, &y}) add_tensor(call, *t);
+  const bool batch = attrs.has("batch"), ta = attrs.flag("ta");
+  const bool floats = a.type.dtype == DType::f32 && b.type.dtype == DType::f32;
+  const bool sub = floats && tuned(target, "gemm.SUB") != 0 && has_sub_groups(target);
+  const int64_t b_step = packed ? tile.tn() : b.pitch, b_panel = packed ? p.k * tile.tn() : tile.tn();
+  const int64_t b_image =
+      right_image(target, tile, launch.in[1], !packed && !batch, {b_step, b_panel, p.b, packed ? 0 : p.n});
+  const TensorArg all_of_a = flat(launch.in[0], a.pitch);
+  const int64_t a_image = ta || sub ? kFromSlab : left_image(target, all_of_a, {p.k, p.k_split, a.pitch, p.a});
+  add_operand(call, a_image == kFromSlab ? a : all_of_a, "A_IMAGE", a_image);
+  add_operand(call, b_image == kFromSlab ? b : launch.in[1], "B_IMAGE", b_image);
+  add_tensor(call, y);
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   const int64_t rows = ceil_div(p.m, tile.tm), panels = ceil_div(p.n, tile.tn());
   const int64_t tiles = tiles_per_item(target, rows, panels * p.count, tile.tm * tile.tn() * p.k_split);
   const int64_t last = packed ? std::numeric_limits<int32_t>::max() : p.n - tile.vw;
-  add_ints(call, {p.m, p.n, p.k, packed ? tile.tn() : b.pitch, packed ? p.k * tile.tn() : tile.tn(), last});
+  add_ints(call, {p.m, p.n, p.k, row_step(b_image, b_step), b_panel, last});
   add_ints(call, {p.k_split, p.k_step, p.a, p.b, p.y, tiles});
-  return set_grid(call, ceil_div(rows, tiles), panels, p.count, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
+  const int64_t wx = tuned(target, "gemm.WX"), wy = tuned(target, "gemm.WY");
+  if (!sub) return set_grid(call, ceil_div(rows, tiles), panels, p.count, wx, wy);
+  call.define("SUB", 1).sub_groups = true;
+  return set_grid(call, panels, ceil_div(rows, tiles), p.count, wx * wy);
 }
 
 Product product_of(const ops::OpView& v) {

@@ -1,5 +1,6 @@
-// norm_rows.cpp -- layer norm and rms norm, a work-item per row. Operands rms norm lacks are named twice, never read.
-#include "backend/opencl/kernels/call.h"
+// norm_rows.cpp -- layer norm and rms norm, a work-item or a group per row. Operands rms norm lacks are named twice,
+// never read.
+#include "backend/opencl/kernels/rows.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -7,7 +8,7 @@ namespace {
 Call row_call(std::string_view kernel, const Target& target, const TensorArg& x, bool centred) {
   Call call = make_call("norm_rows.cl", kernel);
   call.define("VW", tuned(target, "vector.VW")).define("CENTRED", centred);
-  return set_grid(call, x.rows(), 1, 1, std::min<int64_t>(tuned(target, "vector.WX"), 16));
+  return set_rows(call, target, x.rows(), x.cols());
 }
 
 template <bool centred>

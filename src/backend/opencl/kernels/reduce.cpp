@@ -1,7 +1,7 @@
 // reduce.cpp -- reduce over any axes: each run of neighbouring axes is one reduction, long ones in two launches.
 //
 // The last run goes first, so that what is left shrinks at once. Parts are counted from the shape and tuning alone.
-#include "backend/opencl/kernels/call.h"
+#include "backend/opencl/kernels/rows.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -50,7 +50,10 @@ Call bind_rows(const LaunchSpec& launch, const Target& target) {
     add_ints(call, {0, 1, chunk, chunk});
   add_ints(call, {y.cols()});
   call.arg(scale_of(launch));
-  return set_grid(call, parts, s.outer, 1, 1, tuned(target, "reduce.WX"));
+  const int64_t items = items_of_row(target, lines > 1 ? cols : chunk);
+  if (items == 1) return set_grid(call, parts, s.outer, 1, 1, tuned(target, "reduce.WX"));
+  define_rows(call, target, items);
+  return set_grid(call, parts * items, s.outer, 1, items);
 }
 
 // x's last axis is kept. Where x and y are dense, all kept inner axes are one row of columns.

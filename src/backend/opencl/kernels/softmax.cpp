@@ -1,5 +1,5 @@
-// softmax.cpp -- the kernels that own a row of logits per work-item.
-#include "backend/opencl/kernels/call.h"
+// softmax.cpp -- the kernels that own a row of logits per work-item or group.
+#include "backend/opencl/kernels/rows.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -12,7 +12,7 @@ Call bind_rows(const LaunchSpec& launch, const Target& target) {
   add_tensors(call, launch.in);
   add_tensors(call, launch.out);
   add_ints(call, {x.rows(), x.cols()});
-  return set_grid(call, x.rows(), 1, 1, std::min<int64_t>(tuned(target, "vector.WX"), 16));
+  return set_rows(call, target, x.rows(), x.cols());
 }
 
 Call bind_xent(const LaunchSpec& launch, const Target& target) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "harness.h"
 #include "model/model_file.h"
@@ -45,6 +47,63 @@ TEST(WholeModels, ConcatsAndStridedGradientsCostNoCopy) {
   EXPECT_EQ(copies(train_step("resnet20", 2)), 0);
   EXPECT_EQ(copies(train_step("resnet18@64", 2)), 0);
 }
+
+// A byte's row times a matrix is one of 256 products, however long the text: with half as many entries as lookups or
+// fewer, the table is multiplied. The larger of the two tables here is not, and no token names its further rows.
+class Lookups : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int64_t kSamples = 4, kLength = 8, kTokens = 5;
+
+  static model::Model model_with(int64_t entries) {
+    return model::parse_model(
+        fmt::format(R"({{"input": [{}], "tokens": true, "classes": 3, "layers": [
+            {{"name": "table", "kind": "embedding", "entries": {}, "channels": 2}},
+            {{"name": "cell", "kind": "{}", "hidden": 3}}, {{"name": "head", "kind": "linear", "channels": 3}}]}})",
+                    kLength, entries, GetParam()),
+        "net");
+  }
+
+  // Every state after a step, the rows of the table that tokens name alone.
+  static std::map<std::string, std::vector<double>> after_a_step(int64_t entries) {
+    step::Session session(*device_under_test("ref"), {step::train_program({model_with(entries), kSamples, {}})});
+    for (const ir::State& state : session.states()) {
+      std::vector<double> values(static_cast<size_t>(state.type.count()));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i + state.name.size()));
+      if (state.attrs.text("role") == "parameter") session.set(state.name, values);
+    }
+    step::Batch& batch = session.next_batch();
+    for (int64_t i = 0; i < kSamples * kLength; ++i) {
+      batch.i32("x")[static_cast<size_t>(i)] = static_cast<int32_t>(i * i % kTokens);
+      batch.i32("labels")[static_cast<size_t>(i)] = static_cast<int32_t>(i % 3);
+    }
+    std::ranges::fill(batch.f32("weight"), 1.0f);
+    batch.set("scale", 1.0f);
+    batch.set("lr", 0.5f);
+    session.run(0, batch);
+    std::map<std::string, std::vector<double>> values;
+    for (const ir::State& state : session.states()) {
+      values[state.name] = session.get_double(state.name);
+      if (state.name.starts_with("table")) values[state.name].resize(2 * kTokens);
+    }
+    return values;
+  }
+};
+
+TEST_P(Lookups, InASmallTableAreOfProducts) {
+  if (!device_under_test("ref")) GTEST_SKIP();
+  const auto rows_of_first_product = [](int64_t entries) {
+    const ir::Graph graph = step::train_program({model_with(entries), kSamples, {}});
+    const auto product = std::ranges::find(graph.nodes, "matmul", &ir::Node::op);
+    return graph.type(product->inputs[0]).shape.rows();
+  };
+  EXPECT_EQ(rows_of_first_product(16), 16);
+  EXPECT_EQ(rows_of_first_product(17), kSamples * kLength);
+  const auto few = after_a_step(kTokens), many = after_a_step(17);
+  ASSERT_EQ(few.size(), many.size());
+  for (const auto& [name, values] : few)
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], many.at(name)[i], 1e-12) << name << " " << i;
+}
+INSTANTIATE_TEST_SUITE_P(Cells, Lookups, testing::Values("lstm", "gru"), [](const auto& p) { return p.param; });
 
 // A table that is an embedding and, transposed, the last layer: one parameter, its gradient the sum over both uses.
 class Tied : public testing::Test {

@@ -98,6 +98,16 @@ Value Build::reshape(Value x, const ir::Ints& dims) {
   return shape(x) == Shape(dims) ? x : emit("reshape", {x}, {{"shape", dims}});
 }
 
+Value Build::affine(Value rows, Value matrix, Value bias) {
+  const auto plain = [&](Value x) { return emit("bias", {emit("matmul", {x, matrix}), bias}); };
+  const ir::Node* from = &graph_.producer(rows);
+  if (from->op == "reshape") from = &graph_.producer(from->inputs[0]);
+  if (from->op != "gather") return plain(rows);
+  const Value table = from->inputs[0], ids = from->inputs[1];
+  if (shape(table).cols() != shape(rows).cols() || 2 * shape(table).rows() > shape(rows).rows()) return plain(rows);
+  return reshape(emit("gather", {plain(table), ids}), {shape(rows).rows(), shape(matrix).cols()});
+}
+
 Value Build::parameter(const std::string& name, const Shape& shape, const Init& init, const ir::Attrs& file) {
   ir::State state{name, f32(shape), file};
   state.attrs.set("role", "parameter").set("init", std::string(init.kind));

@@ -70,6 +70,9 @@ class Build {
     return ops::emit_all(graph_, op, inputs, attrs);
   }
   ir::Value reshape(ir::Value x, const ir::Ints& dims);
+  // rows times a matrix, plus a bias. Rows that were looked up in a table smaller than they are many: the table is
+  // multiplied and its products are looked up, which needs fewer products here and in the gradients.
+  ir::Value affine(ir::Value rows, ir::Value matrix, ir::Value bias);
   ir::Value constant(double value) { return graph_.constant(value, f32({})); }
 
   ir::Value parameter(const std::string& name, const Shape& shape, const Init& init, const ir::Attrs& file = {});

@@ -55,8 +55,7 @@ Value direction(Build& b, const LayerSpec& spec, Value x, int64_t layer, bool re
   const Value b_ih = bias(".bias_ih"), b_hh = bias(".bias_hh");
   const bool gru = cell.gates == 3;  // its inner bias is multiplied by a gate, so it stays apart
   const Value sum = gru ? b_ih : b.emit("add", {b_ih, b_hh});
-  Value z = b.emit("bias", {b.emit("matmul", {b.reshape(x, {s[0] * s[1], s[2]}), w_ih}), sum});
-  z = b.reshape(z, {s[0], s[1], width});
+  const Value z = b.reshape(b.affine(b.reshape(x, {s[0] * s[1], s[2]}), w_ih, sum), {s[0], s[1], width});
   Attrs attrs;
   if (reverse) attrs.set("reverse", int64_t{1});
   return b.emit_all(cell.op, gru ? Values{z, w_hh, b_hh} : Values{z, w_hh}, attrs)[0];

@@ -51,14 +51,14 @@ struct Context {
 double time_conv(Context& c, const std::string& kind, std::istream& in) {
   int64_t n, h, w, ch, r, s, o, sy, sx, top, left, bottom, right, dy, dx, groups;
   in >> n >> h >> w >> ch >> r >> s >> o >> sy >> sx >> top >> left >> bottom >> right >> dy >> dx >> groups;
-  const int64_t oh = (h + top + bottom - dy * (r - 1) - 1) / sy + 1, ow = (w + left + right - dx * (s - 1) - 1) / sx + 1;
+  const int64_t oh = (h + top + bottom - dy * (r - 1) - 1) / sy + 1,
+                ow = (w + left + right - dx * (s - 1) - 1) / sx + 1;
   const Dims wd = groups > 1 ? Dims{groups, o / groups, ch / groups, r, s} : Dims{o, ch, r, s};
   const memory::desc x({n, ch, h, w}, kF32, Tag::nhwc), y({n, o, oh, ow}, kF32, Tag::nhwc), any(wd, kF32, Tag::any);
   const memory::desc ours(wd, kF32, groups > 1 ? Tag::hwigo : Tag::hwio);
   const Dims strides{sy, sx}, dilation{dy - 1, dx - 1}, before{top, left}, after{bottom, right};
-  const convolution_forward::primitive_desc forward({prop_kind::forward_training, algorithm::convolution_auto, x, any, y,
-                                                     strides, dilation, before, after},
-                                                    c.cpu);
+  const convolution_forward::primitive_desc forward(
+      {prop_kind::forward_training, algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu);
   memory mx = c.tensor(x), my = c.tensor(y), plain = c.tensor(ours);
   if (kind == "conv2d") {
     memory arranged(forward.weights_desc(), c.cpu);

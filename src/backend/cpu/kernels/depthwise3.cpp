@@ -10,6 +10,8 @@
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/depthwise3.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 
 #include "backend/cpu/conv_splits.h"
@@ -33,6 +35,9 @@ struct Depthwise3 {
   int64_t y_pitch = 0;
   const float* zeros = nullptr;  // as many as there are channels
   TileEpilogue epilogue;
+  int64_t row = 0;              // pixels of a row of results
+  const float* like = nullptr;  // the epilogue's last operand that is like the result
+  int64_t like_pitch = 0;
   int64_t splits = 1;  // dw
 };
 constexpr int64_t kMaxChannels = device::kZeroRun / 4 - 64;
@@ -43,6 +48,8 @@ constexpr int64_t kBlock = 16;  // results along a row
 struct Lines {
   const float* first[3];
   int64_t step[3];
+  const float* next;  // the row after the last of them, which the next task reads
+  int64_t pitch;
 };
 // The weights of kernel rows 0 to 2 of these lines, tap s at [r] + s * along.
 struct Weights {
@@ -61,6 +68,7 @@ struct Column {
   Floats a, b, c;
 };
 HWY_INLINE Column column_of(const Lines& l, int64_t i, int64_t c, int64_t left) {
+  hwy::Prefetch(l.next + i * l.pitch + c);
   return {load_up_to(l.first[0] + i * l.step[0] + c, left), load_up_to(l.first[1] + i * l.step[1] + c, left),
           load_up_to(l.first[2] + i * l.step[2] + c, left)};
 }
@@ -78,6 +86,9 @@ HWY_INLINE Floats times(const Column& x, const Column& w) {
 HWY_INLINE void put(const Depthwise3& d, Floats sum, int64_t pixel, int64_t c, int64_t left) {
   if (d.epilogue.count > 0) sum = apply_epilogue(d.epilogue, sum, pixel, c, left);
   store_up_to(sum, d.y + pixel * d.y_pitch + c, left);
+  const int64_t below = pixel + d.row;
+  hwy::Prefetch(d.y + below * d.y_pitch + c);
+  if (d.like) hwy::Prefetch(d.like + below * d.like_pitch + c);
 }
 
 // What one row's results are made of: `columns` of the source, beginning `before` columns inside the first result's.
@@ -180,6 +191,8 @@ void forward_row(const Depthwise3& d, int64_t task) {
     lines.step[r] = inside ? d.from_pitch : 0;
     weights.row[r] = d.w + r * 3 * d.w_pitch;
   }
+  lines.next = d.from + (task / wy.out * wy.in + wy.position(task % wy.out, 3)) * wx.in * d.from_pitch;
+  lines.pitch = d.from_pitch;
   const Row row{lines, weights, wx.before, wx.in, task * wx.out, wx.out};
   in_blocks(d, row, wx.out, wx.stride == 1 ? slide_by_one : slide_by_two);
 }
@@ -198,6 +211,8 @@ void dx_row(const Depthwise3& d, int64_t task) {
     weights.row[rows++] = d.w + (r * 3 + (back ? 2 : 0)) * d.w_pitch;
   }
   const int present = rows;
+  lines.next = present > 0 ? lines.first[0] + wx.out * d.from_pitch : d.from;  // tap 0 reads the lowest row
+  lines.pitch = d.from_pitch;
   for (; rows < 3; ++rows) lines.first[rows] = d.zeros, lines.step[rows] = 0, weights.row[rows] = d.w + 2 * d.w_pitch;
   const Row row{lines, weights, back ? 2 - wx.before : wx.before, wx.out, task * wx.in, wx.in};
   if (back) return in_blocks(d, row, wx.in, slide_by_one);
@@ -224,6 +239,7 @@ void dw_block(const Depthwise3& d, const Lines& x, int64_t row, int64_t o0, int6
   for (int64_t o = o0; o < o1; ++o, i += STRIDE, dy += d.w_pitch) {
     const Column x2 = inside(i);
     const Floats g = load_up_to(dy, left);
+    hwy::Prefetch(dy + wx.out * d.w_pitch);
     add(s0, x0, g), add(s1, x1, g), add(s2, x2, g);
     x0 = STRIDE == 1 ? x1 : x2;
     x1 = STRIDE == 1 ? x2 : inside(i + 1);
@@ -249,6 +265,8 @@ void dw_task(const Depthwise3& d, int64_t split) {
       lines.first[r] = inside ? d.from + (row / wy.out * wy.in + i_y) * wx.in * d.from_pitch : d.zeros;
       lines.step[r] = inside ? d.from_pitch : 0;
     }
+    lines.next = d.from + (row / wy.out * wy.in + wy.position(row % wy.out, 3)) * wx.in * d.from_pitch;
+    lines.pitch = d.from_pitch;
     const auto block = wx.stride == 1 ? dw_block<1> : dw_block<2>;
     for (int64_t o = 0; o < wx.out; o += kBlock)
       for (int64_t c = 0; c < d.channels; c += lanes()) block(d, lines, row, o, std::min(wx.out, o + kBlock), c, dw);
@@ -281,6 +299,14 @@ Depthwise3 make(const Call& call, const Operand& image, const Operand& from, con
           .zeros = image.zeros,
           .epilogue = {}};
 }
+void set_epilogue(Depthwise3& d, const Call& call) {
+  d.row = call.out[0].shape()[2];
+  d.epilogue = bind_epilogue(call, 2);
+  for (int e = 0; e < d.epilogue.count; ++e) {
+    const TileEpilogue::Word& word = d.epilogue.words[static_cast<size_t>(e)];
+    if (ops::takes_like_result(word.kind)) d.like = word.operand, d.like_pitch = word.pitch;
+  }
+}
 template <typename Run>
 Work work(const Depthwise3& d, int64_t tasks, Run run) {
   return {tasks, [d, run](int64_t task) { run(d, task); }};
@@ -288,12 +314,12 @@ Work work(const Depthwise3& d, int64_t tasks, Run run) {
 
 Work bind_forward(const Call& call) {
   Depthwise3 d = make(call, call.in[0], call.in[0], call.in[1]);
-  d.epilogue = bind_epilogue(call, 2);
+  set_epilogue(d, call);
   return work(d, d.images * d.window.y.out, &HWY_DYNAMIC_DISPATCH(forward_row));
 }
 Work bind_dx(const Call& call) {
   Depthwise3 d = make(call, call.out[0], call.in[0], call.in[1]);
-  d.epilogue = bind_epilogue(call, 2);
+  set_epilogue(d, call);
   return work(d, d.images * d.window.y.in, &HWY_DYNAMIC_DISPATCH(dx_row));
 }
 Work bind_dw(const Call& call) {

@@ -1,5 +1,5 @@
 // lessons.cpp -- `situ lessons`: where a training step loses its time, and what each cure brings, measured here.
-#include "prof/lessons.h"
+#include "cli/lessons.h"
 
 #include <unistd.h>
 
@@ -15,10 +15,8 @@ namespace situ::cli {
 namespace {
 
 struct Options {
-  std::string models, device = "opencl", out;
-  prof::LessonOptions how;
-  double tune = 10;
-  int threads = 0;
+  std::string models, out;
+  LessonRun run;
   bool quick = false, json = false, markdown = false;
 };
 
@@ -39,10 +37,10 @@ std::vector<std::string> parse_models(const std::string& text) {
   return models;
 }
 
-std::unique_ptr<device::Device> open(const Options& o, const std::string& name, bool plain, bool half) {
+std::unique_ptr<device::Device> open(const LessonRun& run, const std::string& name, bool plain, bool half) {
   DeviceChoice choice;
   choice.device = name;
-  choice.threads = o.threads;
+  choice.threads = run.threads;
   if (half) choice.precision = "fp16";
   const device::Tuning tuning = plain ? device::tuning_for("opencl/plain", "") : device::Tuning();
   for (const auto& [key, value] : tuning.values())
@@ -70,20 +68,15 @@ void show_progress(const prof::LessonProgress& p, double seconds, std::string& l
 
 void run(Options o) {
   if (o.quick) {
-    o.how.seconds = std::min(o.how.seconds, 0.1);
-    o.how.rounds = 1;
-    o.tune = std::min(o.tune, 0.5);
+    o.run.how.seconds = std::min(o.run.how.seconds, 0.1);
+    o.run.how.rounds = 1;
+    o.run.tune = std::min(o.run.tune, 0.5);
   }
-  o.how.models = o.models.empty() ? default_models(o.quick) : parse_models(o.models);
-  const auto cpu = open(o, "cpu", false, false), plain = open(o, o.device, true, false),
-             tiled = open(o, o.device, false, false), half = open(o, o.device, false, true);
-  print_notes(*tiled);
-  prof::Lab lab{cpu.get(), plain.get(), tiled.get(), half.get(), {}, {}};
-  lab.tune = [&](device::Device& device, const ir::Graph& program) { return fastest(device, program, o.tune); };
+  o.run.how.models = o.models.empty() ? default_models(o.quick) : parse_models(o.models);
   const double begin = now();
   std::string last;
-  lab.progress = [&](const prof::LessonProgress& p) { show_progress(p, now() - begin, last); };
-  const prof::Lessons lessons = prof::take_lessons(lab, o.how);
+  o.run.progress = [&](const prof::LessonProgress& p) { show_progress(p, now() - begin, last); };
+  const prof::Lessons lessons = take_lessons(o.run);
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K");
   if (!o.out.empty()) {
     write_file_atomic(o.out, prof::lessons_json(lessons) + "\n");
@@ -96,22 +89,31 @@ void run(Options o) {
 
 }  // namespace
 
+prof::Lessons take_lessons(const LessonRun& run) {
+  const auto cpu = open(run, "cpu", false, false), plain = open(run, run.device, true, false),
+             tiled = open(run, run.device, false, false), half = open(run, run.device, false, true);
+  print_notes(*tiled);
+  prof::Lab lab{cpu.get(), plain.get(), tiled.get(), half.get(), {}, run.progress};
+  lab.tune = [&](device::Device& device, const ir::Graph& program) { return fastest(device, program, run.tune); };
+  return prof::take_lessons(lab, run.how);
+}
+
 void add_lessons(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb =
       app.add_subcommand("lessons", "where a training step loses its time, and what each cure brings here");
   verb->add_option("--models", o->models,
                    "M1, .., M4 (the study's), or any models; default: M1 to M4, lenet5, resnet20");
-  verb->add_option("--device", o->device, "opencl or opencl:PART-OF-A-NAME, beside the CPU")->capture_default_str();
-  verb->add_option("--threads", o->threads, "CPU threads; 0: one per core")->check(CLI::Range(0, 1024));
-  verb->add_option("--batch", o->how.batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--seconds", o->how.seconds, "for each stage on each device")
+  verb->add_option("--device", o->run.device, "opencl or opencl:PART-OF-A-NAME, beside the CPU")->capture_default_str();
+  verb->add_option("--threads", o->run.threads, "CPU threads; 0: one per core")->check(CLI::Range(0, 1024));
+  verb->add_option("--batch", o->run.how.batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--seconds", o->run.how.seconds, "for each stage on each device")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
-  verb->add_option("--rounds", o->how.rounds, "in which stages and devices take turns")
+  verb->add_option("--rounds", o->run.how.rounds, "in which stages and devices take turns")
       ->capture_default_str()
       ->check(CLI::Range(1, 100));
-  verb->add_option("--tune", o->tune, "seconds to measure candidates, for each model on each device")
+  verb->add_option("--tune", o->run.tune, "seconds to measure candidates, for each model on each device")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
   verb->add_flag("--quick", o->quick, "small models, one short round: a look, not a measurement");

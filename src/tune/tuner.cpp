@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kOracleFlops = 2e7;    // more, and the oracle takes long
 constexpr double kBlockSeconds = 4e-3;  // long against a clock's steps and a launch
-constexpr int kRounds = 5;
-constexpr double kAgreement = 2e-4;  // of results, in units of their root mean square
+constexpr int kLeastRounds = 5, kMostRounds = 40;
+constexpr double kWorthwhile = 0.98;  // of the time of the estimate's choice: what is nearer to it is noise
+constexpr double kAgreement = 2e-4;   // of results, in units of their root mean square
 
 // One node with its operands and results as states, so that a run moves nothing.
 struct Task {
@@ -27,8 +28,8 @@ struct Task {
   std::vector<std::string> candidates;
 };
 
-// Where the step stores an operand as half, a copy converts it here too: the same for all candidates. What the step never
-// changes, as a frozen weight, is steady here too: arranging it is no part of a step.
+// Where the step stores an operand as half, a copy converts it here too: the same for all candidates. What the step
+// never changes, as a frozen weight, is steady here too: arranging it is no part of a step.
 ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<Type>& stored,
                 const std::vector<bool>& steady) {
   const auto half = [&](ir::Value v) { return stored[static_cast<size_t>(v)].dtype == DType::f16; };
@@ -99,7 +100,7 @@ std::vector<float> values_for(const ir::State& operand, uint32_t seed) {
 
 std::unique_ptr<step::Session> start(device::Device& device, const Task& task) {
   step::SessionOptions options;
-  options.compile.fuse = false;   // the node is rewritten already
+  options.compile.fuse = false;  // the node is rewritten already
   auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{task.graph}, options);
   uint32_t seed = 1;
   for (const ir::State& state : session->states())
@@ -135,7 +136,9 @@ class Bench {
     }
   }
 
-  NodeResult measure() {
+  // At least a few rounds, more for as long as `seconds` last.
+  NodeResult measure(double seconds) {
+    const double begin = now();
     NodeResult result{task_.key, task_.times, {}};
     for (const std::string& name : task_.candidates) result.candidates.push_back({name, INFINITY, false});
     find_wrong(result);
@@ -144,7 +147,7 @@ class Bench {
       const double once = std::max(1e-7, block_seconds(*session, 1));
       runs.push_back(std::clamp<int64_t>(static_cast<int64_t>(kBlockSeconds / once), 1, 1000));
     }
-    for (int round = 0; round < kRounds; ++round)
+    for (int round = 0; round < kLeastRounds || (round < kMostRounds && now() - begin < seconds); ++round)
       for (size_t i = 0; i < sessions_.size(); ++i) {
         double& best = result.candidates[i].seconds;
         best = std::min(best, block_seconds(*sessions_[i], runs[i]));
@@ -184,9 +187,11 @@ bool agree(const std::vector<float>& a, const std::vector<float>& b, double roun
 }
 
 const Measurement& NodeResult::best() const {
-  const Measurement* best = &candidates.front();
-  for (const Measurement& m : candidates)
-    if (!m.wrong && (best->wrong || m.seconds < best->seconds)) best = &m;
+  const Measurement &first = candidates.front(), *best = &first;
+  for (const Measurement& m : candidates) {
+    const double to_beat = best == &first ? kWorthwhile * first.seconds : best->seconds;
+    if (!m.wrong && (best->wrong || m.seconds < to_beat)) best = &m;
+  }
   return *best;
 }
 
@@ -200,7 +205,8 @@ std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (i > 0 && now() - begin > options.seconds) break;
       if (options.progress) options.progress({i, tasks.size(), tasks[i].key});
-      results.push_back(Bench(device, tasks[i]).measure());
+      const double share = (options.seconds - (now() - begin)) / static_cast<double>(tasks.size() - i);
+      results.push_back(Bench(device, tasks[i]).measure(share));
     }
   } catch (...) {
     device.choices = before;

@@ -106,11 +106,11 @@ TEST_F(LessonsTaken, LeaveTheDevicesAsTheyWereAndShowProgress) {
     if (progress_[i].model == progress_[i - 1].model) {
       EXPECT_GE(progress_[i].done, progress_[i - 1].done);
     }
-  EXPECT_EQ(progress_.back().done + 1, progress_.back().total);
+  EXPECT_EQ(progress_.back().done, progress_.back().total);
 }
 
 // Winograd, images in lanes, splits: special ways are what the tuned stage brings.
-TEST(PlainKernels, AreTheFirstWayListed) {
+TEST(PlainKernels, AreWaysForAnyOperands) {
   const model::Model model = model::find_model("resnet20");
   for (const char* name : {"cpu", "opencl"}) {
     if (!test::device_under_test(name)) continue;

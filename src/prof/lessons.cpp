@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "model/init.h"
 #include "plan/plan.h"
@@ -12,11 +13,14 @@ namespace {
 
 using step::Residency;
 
+constexpr double kBlockSeconds = 3e-3, kProfileSeconds = 1e-2;
+
 struct Contestant {
   const Stage* stage;
   bool opencl = false;
   std::unique_ptr<step::Session> session;
   Measured m;
+  double spent = 0;  // seconds measured
 };
 
 device::Device* device_for(const Lab& lab, const Stage& stage, bool opencl) {
@@ -85,16 +89,21 @@ class Turns {
     device.choices = before;
     for (const ir::State& state : session->states())
       if (!state.attrs.flag("derived")) session->set(state.name, model::initial_values(state, 1));
-    contestants_.push_back({&stage, opencl, std::move(session), {}});
+    contestants_.push_back({&stage, opencl, std::move(session), {}, 0});
     ++done_;
   }
 
   void measure(Contestant& c, int round) {
+    ++done_;
+    if (round >= 2 && c.spent > 2 * options_.seconds) return;
+    const double begin = now();
     say(*c.stage, c.opencl, fmt::format("measuring, round {} of {}", round + 1, options_.rounds));
     MeasureOptions how{.seconds = options_.seconds / options_.rounds, .min_steps = 1, .classes = model_.classes};
     how.warmup = round == 0 ? 3 : 1;
+    how.block_seconds = kBlockSeconds;
+    how.profile_seconds = kProfileSeconds;
     const Measured m = prof::measure(*c.session, 0, how);
-    ++done_;
+    c.spent += now() - begin;
     if (round == 0) {
       c.m = m;
       c.m.model = spec_;
@@ -147,10 +156,11 @@ device::Choices plain_choices(const device::Device& device, const ir::Graph& rew
     if (!plan::is_launch(node)) continue;
     const ops::OpView view = ops::view_of(rewritten, node);
     const auto usable = plan::candidates_for(device, view);
-    for (device::CandidateList list : device.candidates())
-      for (const device::Candidate& candidate : list)
-        if (std::ranges::find(usable, &candidate) != usable.end())
-          choices.try_emplace(device::node_key(view), candidate.name);
+    for (bool any : {true, false})  // ways for any operands, then those that ask
+      for (device::CandidateList list : device.candidates())
+        for (const device::Candidate& candidate : list)
+          if (any == !candidate.accepts && std::ranges::find(usable, &candidate) != usable.end())
+            choices.try_emplace(device::node_key(view), candidate.name);
   }
   return choices;
 }

@@ -6,7 +6,8 @@
 //   kernels fused            fewer launches tuned            register tiles and the candidates measured to be the
 //   fastest fp16             activations and their gradients stored as half (OpenCL)
 //
-// Plain kernels are the first way a back end lists for an op, on OpenCL with a tile of one vector (devices/plain.json).
+// Plain kernels are the first way a back end lists for an op that takes any operands, on OpenCL with a tile of one
+// vector (devices/plain.json).
 #pragma once
 #include <functional>
 #include <span>
@@ -61,12 +62,13 @@ struct LessonOptions {
   std::vector<std::string> models;
   int64_t batch = 32;
   double seconds = 1;  // for each stage on each device, in rounds
-  int rounds = 3;
+  int rounds = 10;     // what takes much longer than `seconds` has fewer, but two
 };
 // CPU and OpenCL and all stages of a model take turns, in rounds; the best block of steps counts.
 Lessons take_lessons(const Lab& lab, const LessonOptions& options);
 
-// For every node of the program (already rewritten) that can run in several ways, the one its back end lists first.
+// For every node of the program (already rewritten) that can run in several ways, the first listed that takes any
+// operands; else the first listed.
 device::Choices plain_choices(const device::Device& device, const ir::Graph& rewritten);
 
 std::string lessons_text(const Lessons& lessons);      // tables for a terminal

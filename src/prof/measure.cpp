@@ -64,7 +64,7 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   double start = now();
   feed.step();
   feed.finish();
-  const auto block = static_cast<int64_t>(std::clamp(0.02 / (now() - start), 1.0, 64.0));
+  const auto block = static_cast<int64_t>(std::clamp(options.block_seconds / (now() - start), 1.0, 64.0));
   std::vector<double> times;
   const device::Counters before = session.device().counters();
   int64_t finishes = 0;
@@ -84,8 +84,8 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   m.median_seconds = times[times.size() / 2];
 }
 
-void profile(Feed& feed, step::Session& session, Measured& m) {
-  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(0.3 / m.median_seconds), 3, 50);
+void profile(Feed& feed, step::Session& session, double seconds, Measured& m) {
+  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(seconds / m.median_seconds), 3, 50);
   session.device().start_profile();
   const double start = now();
   for (int64_t i = 0; i < steps; ++i) feed.step();
@@ -139,7 +139,7 @@ Measured measure(step::Session& session, int program, const MeasureOptions& opti
   m.batch = session.compiled().memory.inputs().empty() ? 0 : session.compiled().memory.inputs()[0].type.shape[0];
   Feed feed(session, program, options.classes);
   time_blocks(feed, session, options, m);
-  if (options.profiled) profile(feed, session, m);
+  if (options.profiled) profile(feed, session, options.profile_seconds, m);
   if (options.outside_steps > 0) m.outside = outside_kernels(feed, session, options.outside_steps);
   return m;
 }

@@ -9,13 +9,14 @@
 #include "base/names.h"
 #include "cli/verbs.h"
 #include "device/study.h"
+#include "prof/profile.h"
 #include "tune/tuner.h"
 
 namespace situ::cli {
 namespace {
 
 struct Options {
-  std::string models, out;
+  std::string models, out, report;
   LessonRun run;
   bool quick = false, json = false, markdown = false;
 };
@@ -82,6 +83,11 @@ void run(Options o) {
     write_file_atomic(o.out, prof::lessons_json(lessons) + "\n");
     fmt::print(stderr, "{} holds all figures\n", o.out);
   }
+  if (!o.report.empty()) {
+    write_file_atomic(o.report,
+                      prof::report_page("lessons", fmt::format("{{\"lessons\": {}}}", prof::lessons_json(lessons))));
+    fmt::print(stderr, "{} shows them\n", o.report);
+  }
   fmt::print("{}\n", o.json       ? prof::lessons_json(lessons)
                      : o.markdown ? prof::lessons_markdown(lessons)
                                   : prof::lessons_text(lessons));
@@ -118,6 +124,7 @@ void add_lessons(CLI::App& app) {
       ->check(CLI::Range(0.0, 3600.0));
   verb->add_flag("--quick", o->quick, "small models, one short round: a look, not a measurement");
   verb->add_option("--out", o->out, "a file for all figures as JSON");
+  verb->add_option("--report", o->report, "a page that shows them: FILE.html, needs no network");
   auto* json = verb->add_flag("--json", o->json, "all figures as JSON");
   verb->add_flag("--markdown", o->markdown, "the tables of docs/lessons.md")->excludes(json);
   verb->callback([o] { run(*o); });

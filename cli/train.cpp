@@ -12,7 +12,7 @@
 #include "data/select.h"
 #include "model/model_file.h"
 #include "prof/report.h"
-#include "train/trainer.h"
+#include "train/history.h"
 #include "train/weights.h"
 
 namespace situ::cli {
@@ -149,7 +149,12 @@ void run(Options& o) {
   print_notes(*device);
   const std::vector<std::string> class_names = start_from(trainer, o, data.train);
   Line line(device->target().name, data.train);
-  trainer.fit([&](const train::Progress& p) { line(p); });
+  train::History history;
+  trainer.fit([&](const train::Progress& p) {
+    line(p);
+    history.add(p);
+  });
+  train::save_history(history, o.out);
 
   const train::Score score = trainer.evaluate(data.test);
   train::WeightsInfo info{.model = o.settings.model,

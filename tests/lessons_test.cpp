@@ -156,7 +156,7 @@ TEST(LessonsReport, SetsTheStudyBesideWithItsDevices) {
       EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   const auto json = nlohmann::json::parse(lessons_json(made_up()));
-  EXPECT_DOUBLE_EQ(json["models"][0]["stages"]["naive"]["opencl"]["outside"], 0.9);
+  EXPECT_DOUBLE_EQ(json["models"][0]["stages"]["naive"]["opencl"]["lost"], 0.9);
   EXPECT_DOUBLE_EQ(json["models"][0]["best_cpu_ms"], 0.5);
   EXPECT_EQ(json["study"]["times"].size(), 12u);
 }

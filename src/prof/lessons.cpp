@@ -13,7 +13,7 @@ namespace {
 
 using step::Residency;
 
-constexpr double kBlockSeconds = 3e-3, kProfileSeconds = 1e-2;
+constexpr double kBlockSeconds = 3e-3;
 
 struct Contestant {
   const Stage* stage;
@@ -101,11 +101,12 @@ class Turns {
     MeasureOptions how{.seconds = options_.seconds / options_.rounds, .min_steps = 1, .classes = model_.classes};
     how.warmup = round == 0 ? 3 : 1;
     how.block_seconds = kBlockSeconds;
-    how.profile_seconds = kProfileSeconds;
+    how.profiled = round == 0 || c.spent < options_.seconds;
     const Measured m = prof::measure(*c.session, 0, how);
     c.spent += now() - begin;
     if (round == 0) {
       c.m = m;
+      c.m.timeline = {};  // large
       c.m.model = spec_;
       c.m.residency = step::name_of(c.stage->residency);
       return;
@@ -113,7 +114,7 @@ class Turns {
     c.m.steps += m.steps;
     c.m.best_seconds = std::min(c.m.best_seconds, m.best_seconds);
     c.m.median_seconds = std::min(c.m.median_seconds, m.median_seconds);
-    if (m.split.wall < c.m.split.wall) {  // the less disturbed profile
+    if (m.split.wall > 0 && m.split.wall < c.m.split.wall) {  // the less disturbed profile
       c.m.split = m.split;
       c.m.launch_seconds = m.launch_seconds;
     }
@@ -142,7 +143,7 @@ std::span<const Stage> lesson_stages() {
   return stages;
 }
 
-double Entry::outside() const { return (m.split.movement + m.split.launch + m.split.wait) / m.split.wall; }
+double Entry::lost() const { return (m.split.movement + m.split.launch + m.split.wait) / m.split.wall; }
 
 const Entry* Lesson::find(std::string_view stage, bool opencl) const {
   for (const Entry& e : entries)

@@ -34,7 +34,7 @@ struct Entry {
   std::string stage;
   bool opencl = false;
   Measured m;
-  double outside() const;  // share of a step's time in which no kernel runs: movement, launch and wait
+  double lost() const;  // share of a step's time that is movement, launch and wait
 };
 struct Lesson {
   std::string model;

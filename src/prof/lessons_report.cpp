@@ -44,7 +44,7 @@ std::string percent(double share) { return fmt::format("{:.0f}%", 100 * share); 
 std::string ratio(double r) { return fmt::format("{:.{}f}", r, r < 10 ? 2 : 1); }
 
 Table stages_of(const Lesson& lesson) {
-  Table table = {{"", "opencl ms", "cpu ms", "ratio", "to best cpu", "outside kernels", "cpu's", "launches", "waits",
+  Table table = {{"", "opencl ms", "cpu ms", "ratio", "to best cpu", "move+launch+wait", "cpu's", "launches", "waits",
                   "bytes in", "bytes out"}};
   const double best = best_cpu(lesson);
   for (const Stage& stage : lesson_stages()) {
@@ -52,7 +52,7 @@ Table stages_of(const Lesson& lesson) {
     if (!g) continue;
     table.push_back({std::string(stage.name), ms(g->m.best_seconds), c ? ms(c->m.best_seconds) : "-",
                      c ? ratio(g->m.best_seconds / c->m.best_seconds) : "-", ratio(g->m.best_seconds / best),
-                     percent(g->outside()), c ? percent(c->outside()) : "-", fmt::format("{}", g->m.counted.launches),
+                     percent(g->lost()), c ? percent(c->lost()) : "-", fmt::format("{}", g->m.counted.launches),
                      fmt::format("{}", g->m.counted.waits), fmt::format("{}", g->m.counted.bytes_in),
                      fmt::format("{}", g->m.counted.bytes_out)});
   }
@@ -116,11 +116,12 @@ ordered_json entry_json(const Entry& e) {
   return {{"ms", e.m.best_seconds * 1e3},
           {"median_ms", e.m.median_seconds * 1e3},
           {"steps", e.m.steps},
-          {"outside", e.outside()},
+          {"lost", e.lost()},
           {"compute", e.m.split.compute / e.m.split.wall},
           {"movement", e.m.split.movement / e.m.split.wall},
           {"launch", e.m.split.launch / e.m.split.wall},
           {"wait", e.m.split.wait / e.m.split.wall},
+          {"idle", e.m.split.idle / e.m.split.wall},
           {"launches", e.m.counted.launches},
           {"waits", e.m.counted.waits},
           {"bytes_in", e.m.counted.bytes_in},

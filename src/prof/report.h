@@ -16,8 +16,14 @@ struct Measured {
   device::Counters counted;  // per step, counted while running
   int64_t steps = 0;
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
-  step::TimeSplit split;                        // per step, from a profiled run of its own
-  std::vector<double> launch_seconds;           // per launch, mean of the profiled run
+  // From profiled runs, which took turns with plain ones.
+  step::TimeSplit split;                                              // per step of the fastest
+  std::vector<double> launch_seconds;                                 // per launch, median over the steps of all
+  int64_t profiled_steps = 0;                                         // in each
+  double plain_seconds = 0;                                           // of a step in the fastest plain run
+  double begin = 0;                                                   // of the timeline, on the host's clock
+  device::Timeline timeline;                                          // of the fastest; not kept in files
+  double overhead() const { return split.wall / plain_seconds - 1; }  // of profiling
   struct Outside {
     int64_t steps = 0;
     double wall = 0;     // seconds of that many steps, without profiling
@@ -30,14 +36,15 @@ struct Measured {
   double first_step_seconds = 0;  // from the start of the command to the end of its first step; 0: not measured
 };
 
-// Runs `program` for about `seconds` without profiling, then briefly with it. The session's states go on changing.
+// Runs `program` for about `seconds` without profiling, then for as long or less with it. The session's states go on
+// changing.
 struct MeasureOptions {
   double seconds = 1;
   int64_t min_steps = 20, warmup = 5;
-  int classes = 2;                                     // labels and tokens are drawn from 0 .. classes - 1
-  bool profiled = true;                                // false: `split` and `launch_seconds` stay empty
-  double block_seconds = 0.02, profile_seconds = 0.3;  // short ones find a quiet moment on a busy machine
-  int64_t outside_steps = 0;                           // measure `outside` over this many; 0: not at all
+  int classes = 2;              // labels and tokens are drawn from 0 .. classes - 1
+  bool profiled = true;         // false: `split` and `launch_seconds` stay empty
+  double block_seconds = 0.02;  // of steps ended by one finish: short ones find a quiet moment on a busy machine
+  int64_t outside_steps = 0;    // measure `outside` over this many; 0: not at all
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
 // One step on made-up data, from its upload to its end: what a cold start waits for.

@@ -359,7 +359,7 @@ Ledger Session::ledger(int index) const {
   for (const device::LaunchSpec& launch : p.launches) {
     std::string detail;
     for (const auto& t : launch.in) detail += (detail.empty() ? "" : " ") + to_string(t.type);
-    ledger.list.push_back({launch.node.op, detail, launch.flops, launch.bytes});
+    ledger.list.push_back({launch.node.op, detail, launch.flops, launch.bytes, launch.node.origin});
     ledger.flops += launch.flops;
     ledger.bytes += launch.bytes;
     if (options_.residency == Residency::resident) continue;

@@ -1,8 +1,12 @@
 // lessons.js -- `situ lessons`: each stage's step on OpenCL by cause and on the CPU, and the study's phones below.
+part(1, "", (data) => !data.profile && data.lessons, (box) => {
+  add(box, "h1", {}, "Where a training step's time goes");
+});
+
 part(90, "Lessons: one cause less at a time", (data) => data.lessons, (box, lessons) => {
   add(box, "p", { class: "soft" }, `opencl: ${lessons.opencl}, driver ${lessons.driver}; cpu: ${lessons.cpu}. Whole training steps, ` +
     `best of several blocks. The study's rows (${lessons.study.source}) are backward passes on its phones.`);
-  const causes = ["compute", "movement", "launch", "wait"];
+  const causes = CAUSES;
   legend(box, causes.map((c) => [c, c === "compute" ? "kernels run" : c]).concat([["backward", "cpu"], ["soft", "the study"]]));
   for (const model of lessons.models) drawLesson(box, model, lessons.study.times.filter((t) => t.model === model.model), causes);
   add(box, "h2", { style: "margin-top:14px;font-size:15px" }, "Stages");

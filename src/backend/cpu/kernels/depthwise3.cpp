@@ -64,24 +64,29 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-struct Column {
-  Floats a, b, c;
-};
-HWY_INLINE Column column_of(const Lines& l, int64_t i, int64_t c, int64_t left) {
+// The three pixels of column i, or zeros where it lies outside. Three references, because vectors of unknown length are
+// no members of a struct.
+HWY_INLINE void load_column(const Lines& l, int64_t i, int64_t c, int64_t left, Floats& x, Floats& y, Floats& z) {
   hwy::Prefetch(l.next + i * l.pitch + c);
-  return {load_up_to(l.first[0] + i * l.step[0] + c, left), load_up_to(l.first[1] + i * l.step[1] + c, left),
-          load_up_to(l.first[2] + i * l.step[2] + c, left)};
+  x = load_up_to(l.first[0] + i * l.step[0] + c, left);
+  y = load_up_to(l.first[1] + i * l.step[1] + c, left);
+  z = load_up_to(l.first[2] + i * l.step[2] + c, left);
 }
-HWY_INLINE Column zero_column() { return {zeros(), zeros(), zeros()}; }
-HWY_INLINE Column weights_of(const Weights& w, int64_t s, int64_t c, int64_t left) {
-  s *= w.along;
-  return {load_up_to(w.row[0] + s + c, left), load_up_to(w.row[1] + s + c, left), load_up_to(w.row[2] + s + c, left)};
+HWY_INLINE void load_inside(const Lines& l, int64_t columns, int64_t i, int64_t c, int64_t left, Floats& x, Floats& y,
+                            Floats& z) {
+  if (i >= 0 && i < columns) return load_column(l, i, c, left, x, y, z);
+  x = zeros();
+  y = x;
+  z = x;
 }
-HWY_INLINE Floats plus(Floats sum, const Column& x, const Column& w) {
-  return hn::MulAdd(x.c, w.c, hn::MulAdd(x.b, w.b, hn::MulAdd(x.a, w.a, sum)));
+HWY_INLINE void load_weights(const Weights& w, int64_t s, int64_t c, int64_t left, Floats& x, Floats& y, Floats& z) {
+  x = load_up_to(w.row[0] + s * w.along + c, left);
+  y = load_up_to(w.row[1] + s * w.along + c, left);
+  z = load_up_to(w.row[2] + s * w.along + c, left);
 }
-HWY_INLINE Floats times(const Column& x, const Column& w) {
-  return hn::MulAdd(x.c, w.c, hn::MulAdd(x.b, w.b, hn::Mul(x.a, w.a)));
+// sum + x u + y v + z w
+HWY_INLINE Floats plus(Floats sum, Floats x, Floats y, Floats z, Floats u, Floats v, Floats w) {
+  return hn::MulAdd(z, w, hn::MulAdd(y, v, hn::MulAdd(x, u, sum)));
 }
 HWY_INLINE void put(const Depthwise3& d, Floats sum, int64_t pixel, int64_t c, int64_t left) {
   if (d.epilogue.count > 0) sum = apply_epilogue(d.epilogue, sum, pixel, c, left);
@@ -103,15 +108,18 @@ void slide_by_one(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
   const int64_t first = std::max<int64_t>(0, o0 - row.before), last = std::min(row.columns, o1 - row.before + 2);
   for (int64_t c = 0; c < d.channels; c += lanes()) {
     const int64_t left = d.channels - c;
-    const Column w0 = weights_of(row.weights, 0, c, left), w1 = weights_of(row.weights, 1, c, left),
-                 w2 = weights_of(row.weights, 2, c, left);
+    Floats u0, v0, w0, u1, v1, w1, u2, v2, w2;  // taps 0, 1, 2 of the three lines
+    load_weights(row.weights, 0, c, left, u0, v0, w0);
+    load_weights(row.weights, 1, c, left, u1, v1, w1);
+    load_weights(row.weights, 2, c, left, u2, v2, w2);
     Floats begun = zeros(), half = zeros();
     int64_t o = first + row.before - 2;  // the result that the first column finishes
     for (int64_t i = first; i < last; ++i, ++o) {
-      const Column x = column_of(row.lines, i, c, left);
-      const Floats done = plus(half, x, w2);
-      half = plus(begun, x, w1);
-      begun = times(x, w0);
+      Floats x, y, z;
+      load_column(row.lines, i, c, left, x, y, z);
+      const Floats done = plus(half, x, y, z, u2, v2, w2);
+      half = plus(begun, x, y, z, u1, v1, w1);
+      begun = plus(zeros(), x, y, z, u0, v0, w0);
       if (o >= o0) put(d, done, row.pixel0 + o, c, left);
     }
     for (; o < o1; ++o) {  // what the image's last columns began
@@ -126,16 +134,19 @@ void slide_by_one(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
 void slide_by_two(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
   for (int64_t c = 0; c < d.channels; c += lanes()) {
     const int64_t left = d.channels - c;
-    const Column w0 = weights_of(row.weights, 0, c, left), w1 = weights_of(row.weights, 1, c, left),
-                 w2 = weights_of(row.weights, 2, c, left);
-    const auto inside = [&](int64_t i) HWY_ATTR {
-      return i >= 0 && i < row.columns ? column_of(row.lines, i, c, left) : zero_column();
-    };
-    Floats begun = times(inside(2 * o0 - row.before), w0);
+    Floats u0, v0, w0, u1, v1, w1, u2, v2, w2;  // taps 0, 1, 2 of the three lines
+    load_weights(row.weights, 0, c, left, u0, v0, w0);
+    load_weights(row.weights, 1, c, left, u1, v1, w1);
+    load_weights(row.weights, 2, c, left, u2, v2, w2);
+    Floats x, y, z;
+    load_inside(row.lines, row.columns, 2 * o0 - row.before, c, left, x, y, z);
+    Floats begun = plus(zeros(), x, y, z, u0, v0, w0);
     for (int64_t o = o0, i = 2 * o0 + 1 - row.before; o < o1; ++o, i += 2) {
-      const Column shared = inside(i + 1);
-      put(d, plus(plus(begun, inside(i), w1), shared, w2), row.pixel0 + o, c, left);
-      begun = times(shared, w0);
+      load_inside(row.lines, row.columns, i, c, left, x, y, z);
+      const Floats half = plus(begun, x, y, z, u1, v1, w1);
+      load_inside(row.lines, row.columns, i + 1, c, left, x, y, z);
+      put(d, plus(half, x, y, z, u2, v2, w2), row.pixel0 + o, c, left);
+      begun = plus(zeros(), x, y, z, u0, v0, w0);
     }
   }
 }
@@ -225,31 +236,33 @@ void dw_block(const Depthwise3& d, const Lines& x, int64_t row, int64_t o0, int6
   const ops::WindowAxis& wx = d.window.x;
   const int64_t left = d.channels - c;
   const float* dy = d.w + (row * wx.out + o0) * d.w_pitch + c;
-  const auto inside = [&](int64_t i)
-                          HWY_ATTR { return i >= 0 && i < wx.in ? column_of(x, i, c, left) : zero_column(); };
-  Column s0 = zero_column(), s1 = zero_column(), s2 = zero_column();
-  const auto add = [](Column& sum, const Column& v, Floats g) HWY_ATTR {
-    sum.a = hn::MulAdd(v.a, g, sum.a);
-    sum.b = hn::MulAdd(v.b, g, sum.b);
-    sum.c = hn::MulAdd(v.c, g, sum.c);
-  };
+  Floats s00 = zeros(), s01 = s00, s02 = s00, s10 = s00, s11 = s00, s12 = s00, s20 = s00, s21 = s00, s22 = s00;
+  Floats x00, x10, x20, x01, x11, x21, x02, x12, x22;  // rows and columns under the taps
   int64_t i = o0 * STRIDE - wx.before;
-  Column x0 = inside(i), x1 = inside(i + 1);
+  load_inside(x, wx.in, i, c, left, x00, x10, x20);
+  load_inside(x, wx.in, i + 1, c, left, x01, x11, x21);
   i += 2;
   for (int64_t o = o0; o < o1; ++o, i += STRIDE, dy += d.w_pitch) {
-    const Column x2 = inside(i);
+    load_inside(x, wx.in, i, c, left, x02, x12, x22);
     const Floats g = load_up_to(dy, left);
     hwy::Prefetch(dy + wx.out * d.w_pitch);
-    add(s0, x0, g), add(s1, x1, g), add(s2, x2, g);
-    x0 = STRIDE == 1 ? x1 : x2;
-    x1 = STRIDE == 1 ? x2 : inside(i + 1);
+    s00 = hn::MulAdd(x00, g, s00), s10 = hn::MulAdd(x10, g, s10), s20 = hn::MulAdd(x20, g, s20);
+    s01 = hn::MulAdd(x01, g, s01), s11 = hn::MulAdd(x11, g, s11), s21 = hn::MulAdd(x21, g, s21);
+    s02 = hn::MulAdd(x02, g, s02), s12 = hn::MulAdd(x12, g, s12), s22 = hn::MulAdd(x22, g, s22);
+    if constexpr (STRIDE == 1) {
+      x00 = x01, x10 = x11, x20 = x21;
+      x01 = x02, x11 = x12, x21 = x22;
+    } else {
+      x00 = x02, x10 = x12, x20 = x22;
+      load_inside(x, wx.in, i + 1, c, left, x01, x11, x21);
+    }
   }
   const auto join = [&](int64_t tap, Floats v) HWY_ATTR {
     float* total = totals + tap * d.y_pitch + c;
     store_up_to(hn::Add(load_up_to(total, left), v), total, left);
   };
-  join(0, s0.a), join(1, s1.a), join(2, s2.a), join(3, s0.b), join(4, s1.b), join(5, s2.b);
-  join(6, s0.c), join(7, s1.c), join(8, s2.c);
+  join(0, s00), join(1, s01), join(2, s02), join(3, s10), join(4, s11), join(5, s12);
+  join(6, s20), join(7, s21), join(8, s22);
 }
 
 void dw_task(const Depthwise3& d, int64_t split) {

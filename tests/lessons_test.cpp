@@ -8,6 +8,7 @@
 
 #include "device/study.h"
 #include "harness.h"
+#include "prof/profile.h"
 #include "step/devices.h"
 #include "step/programs.h"
 
@@ -141,10 +142,10 @@ Lessons made_up() {
     e.m.ledger.flops = 33.4e6;
     lesson.entries.push_back(e);
   };
-  entry("naive", true, 0.012, {10, 1, 4, 2, 3});
-  entry("naive", false, 0.003, {10, 9, 0.5, 0.5, 0});
-  entry("tuned", true, 0.001, {10, 9, 0, 1, 0});
-  entry("tuned", false, 0.0005, {10, 10, 0, 0, 0});
+  entry("naive", true, 0.012, {10, 1, 4, 2, 3, 0});
+  entry("naive", false, 0.003, {10, 9, 0.5, 0.5, 0, 0});
+  entry("tuned", true, 0.001, {10, 9, 0, 1, 0, 0});
+  entry("tuned", false, 0.0005, {10, 10, 0, 0, 0, 0});
   return {"a processor", "a GPU", "1.0", {lesson}};
 }
 
@@ -159,6 +160,8 @@ TEST(LessonsReport, SetsTheStudyBesideWithItsDevices) {
   EXPECT_DOUBLE_EQ(json["models"][0]["stages"]["naive"]["opencl"]["lost"], 0.9);
   EXPECT_DOUBLE_EQ(json["models"][0]["best_cpu_ms"], 0.5);
   EXPECT_EQ(json["study"]["times"].size(), 12u);
+  const std::string page = report_page("lessons", lessons_json(made_up()));
+  for (const char* part : {"data.lessons", "OnePlus 8 Pro"}) EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
 // The study's ratios, as it prints them, follow from the times here.

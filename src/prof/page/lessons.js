@@ -15,7 +15,7 @@ part(90, "Lessons: one cause less at a time", (data) => data.lessons, (box, less
 
 function drawLesson(box, model, study, causes) {
   add(box, "h2", { style: "margin-top:18px;font-size:15px" }, model.title);
-  const W = 1000, L = 215, R = 720, row = 30, stages = Object.entries(model.stages);
+  const W = 1000, L = 215, R = 610, row = 30, stages = Object.entries(model.stages);
   const H = stages.length * row + study.length * 22 + 34;
   const most = Math.max(...stages.flatMap(([, s]) => [s.opencl, s.cpu].filter(Boolean).map((e) => e.ms)), ...study.map((t) => t.gpu_us / 1e3));
   const x = scale(0, most, L, R), svg = picture(box, W, H, "time of a step in each stage of " + model.model);

@@ -20,6 +20,8 @@ void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_ledger(CLI::App& app);
 void add_model(CLI::App& app);
+void add_lessons(CLI::App& app);
+void add_doctor(CLI::App& app);
 
 // Options that several verbs share.
 struct DeviceChoice {

@@ -124,6 +124,20 @@ TEST(Command, BenchServesMeasurements) {
   EXPECT_EQ(std::count(served.text.begin(), served.text.end(), '{'), 2) << served.text;
 }
 
+TEST(Command, LessonsSetTheStudyBeside) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "left out by SITU_TEST_DEVICES";
+  const std::string out = folder("lessons") + "/figures.json";
+  const Result r = situ("lessons --quick --models M1 --markdown --out " + out);
+  ASSERT_EQ(r.code, 0) << r.text;
+  for (const char* part : {"### M1: mlp:16-16, batch 32", "| naive |", "| resident |", "| fp16 |", "Adreno 650"})
+    EXPECT_NE(r.text.find(part), std::string::npos) << part << r.text;
+  const auto stages = nlohmann::json::parse(read(out))["models"][0]["stages"];
+  EXPECT_EQ(stages["resident"]["opencl"]["waits"], 0);
+  EXPECT_EQ(stages["resident"]["opencl"]["launches"], stages["naive"]["opencl"]["launches"]);
+  EXPECT_FALSE(stages["fp16"].contains("cpu"));
+  EXPECT_NE(situ("lessons --models nonsense").text.find("nonsense"), std::string::npos);
+}
+
 TEST(Command, PredictsImageFiles) {
   const std::string out = folder("predict");
   ASSERT_EQ(situ("train lenet5 --data " + mnist("zeros", 70, 3) + " --epochs 1 --device cpu --out " + out).code, 0);

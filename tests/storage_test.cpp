@@ -253,6 +253,33 @@ TEST_F(Halves, DoubleTheScaleAfterManyGoodSteps) {
   EXPECT_EQ(t.scalar("loss_scale.good"), 0);
 }
 
+// What a candidate makes of an operand on the way (turned, padded, interleaved) is as exact as the operand: here all
+// enter and leave as floats, so the bits are those of a device that stores floats.
+TEST_F(Halves, AreNotMadeOfAnOperandInsideACandidate) {
+  struct Case {
+    const char *op, *a, *b, *attrs;
+  };
+  for (const Case& c : {Case{"matmul", "f32[32,16]", "f32[32,24]", "{ta=1}"},
+                        {"conv2d", "f32[8,12,12,6]", "f32[5,5,6,16]", "{pad=[2,2,2,2], stride=[1,1]}"}}) {
+    ir::Graph graph;
+    const ir::Values in{graph.input("a", ir::parse_type(c.a)), graph.input("b", ir::parse_type(c.b))};
+    graph.output("y", ops::emit(graph, c.op, in, ir::parse_attrs(c.attrs)));
+    step::Tensors inputs;
+    for (size_t n = 0; n < in.size(); ++n)
+      for (int64_t i = 0; i < graph.type(in[n]).count(); ++i)
+        inputs[n == 0 ? "a" : "b"].push_back(static_cast<float>(i * 7919 % 1009) / 1009 - 0.5f);
+    const ops::OpView view = ops::view_of(graph, node_of(graph, c.op));
+    for (const device::Candidate* candidate : plan::candidates_for(device(), view)) {
+      device().choices = {{device::node_key(view), std::string(candidate->name)}};
+      const auto halves = step::run_once(device(), graph, inputs);
+      device().activations = DType::f32;
+      EXPECT_EQ(halves, step::run_once(device(), graph, inputs)) << view.op << "/" << candidate->name;
+      device().activations = DType::f16;
+    }
+    device().choices.clear();
+  }
+}
+
 // A power of two rounds nothing where nothing is stored as half: the same bits with and without.
 TEST(LossScale, ChangesNothingOnADeviceThatStoresFloats) {
   for (const char* name : {"cpu", "opencl"}) {

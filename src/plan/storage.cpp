@@ -3,7 +3,8 @@
 // A value is stored as half if it depends on the batch (or a state that stands for a part of it, `activation`), has at
 // least two axes, and the launch that makes it and all that read it take half there. What enters or leaves a program
 // (inputs, states, outputs) stays f32, and so does what a kernel does not offer: statistics, losses, gradients of
-// parameters, partial sums. Views share memory, so all names of one tensor go together. Kernels convert where they load
+// parameters, partial sums; and what a launch only moves elsewhere, if it lies there as f32: rounding would be all that
+// came of it. Views share memory, so all names of one tensor go together. Kernels convert where they load
 // and store: no launch is added.
 #include <numeric>
 
@@ -14,6 +15,11 @@ namespace {
 
 using ir::Node;
 using ir::Value;
+
+// The same numbers in another order, as candidates want them.
+bool only_moves(const Node& node) {
+  return node.op.starts_with("pack") || node.op == "pad" || node.op == "transpose" || node.op == "interleave_images";
+}
 
 size_t at(Value v) { return static_cast<size_t>(v); }
 
@@ -35,6 +41,8 @@ class Storage {
     }
     for (size_t v = 0; v < graph.values.size(); ++v)
       if (!fresh_[v]) refused_[at(root(static_cast<Value>(v)))] = true;
+    while (refuse_moved()) {
+    }
   }
 
   bool half(Value v) const { return !refused_[at(root(v))]; }
@@ -51,6 +59,15 @@ class Storage {
   }
   void refuse(const ir::Values& values) {
     for (Value v : values) refused_[at(root(v))] = true;
+  }
+  bool refuse_moved() {  // whether anything changed: values that share memory go together, so others may follow
+    bool changed = false;
+    for (const Node& node : graph_.nodes) {
+      if (!is_launch(node) || !only_moves(node) || half(node.inputs[0]) || !half(node.outputs[0])) continue;
+      refuse(node.outputs);
+      changed = true;
+    }
+    return changed;
   }
   void ask(const Node& node, const device::Device& device, bool keep) {
     for (size_t i = 0; i < node.inputs.size(); ++i)

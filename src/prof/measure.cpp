@@ -65,7 +65,7 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   double start = now();
   feed.step();
   feed.finish();
-  const auto block = static_cast<int64_t>(std::clamp(0.02 / (now() - start), 1.0, 64.0));
+  const auto block = static_cast<int64_t>(std::clamp(options.block_seconds / (now() - start), 1.0, 64.0));
   std::vector<double> times;
   const device::Counters before = session.device().counters();
   int64_t finishes = 0;

@@ -41,9 +41,10 @@ struct Measured {
 struct MeasureOptions {
   double seconds = 1;
   int64_t min_steps = 20, warmup = 5;
-  int classes = 2;            // labels and tokens are drawn from 0 .. classes - 1
-  bool profiled = true;       // false: `split` and `launch_seconds` stay empty
-  int64_t outside_steps = 0;  // measure `outside` over this many; 0: not at all
+  int classes = 2;              // labels and tokens are drawn from 0 .. classes - 1
+  bool profiled = true;         // false: `split` and `launch_seconds` stay empty
+  double block_seconds = 0.02;  // of steps ended by one finish: short ones find a quiet moment on a busy machine
+  int64_t outside_steps = 0;    // measure `outside` over this many; 0: not at all
 };
 Measured measure(step::Session& session, int program, const MeasureOptions& options);
 // One step on made-up data, from its upload to its end: what a cold start waits for.

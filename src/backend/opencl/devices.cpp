@@ -87,7 +87,8 @@ DeviceInfo describe(const Api& cl, cl_platform_id platform, cl_device_id device)
   info.max_group = device_number<size_t>(cl, device, CL_DEVICE_MAX_WORK_GROUP_SIZE, unknown);
   info.images = device_number<cl_bool>(cl, device, CL_DEVICE_IMAGE_SUPPORT) == CL_TRUE;
   info.image_limits.line = static_cast<int64_t>(device_number<size_t>(cl, device, CL_DEVICE_IMAGE_MAX_BUFFER_SIZE));
-  const std::string extensions = " " + device_text(cl, device, CL_DEVICE_EXTENSIONS) + " ";
+  info.extensions = device_text(cl, device, CL_DEVICE_EXTENSIONS);
+  const std::string extensions = " " + info.extensions + " ";
   const auto has = [&](const char* name) { return extensions.find(fmt::format(" {} ", name)) != std::string::npos; };
   info.command_buffer = has("cl_khr_command_buffer");
   info.recordable_queue = has("cl_qcom_recordable_queues");

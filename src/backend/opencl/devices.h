@@ -28,6 +28,7 @@ struct DeviceInfo {
   bool priority_hints = false, throttle_hints = false;
   ImageLimits image_limits;      // where there are images
   std::string sub_group_option;  // what the compiler is told where they are used
+  std::string extensions;        // as the driver lists them
 
   std::string full_name() const { return platform + " " + name; }
 };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "cli/machines.h"
 #include "cli/verbs.h"
 #include "model/init.h"
 #include "prof/report.h"
@@ -36,12 +37,17 @@ void serve(const Measure& measured, int classes) {
   }
 }
 
-void run(const Options& o) {
+void run(Options& o) {
   const double begin = now();
   const model::Model model = model::find_model(o.model);
   step::ProgramSpec spec{model, o.batch, {}};
   spec.optimizer = model::default_optimizer(model::parse_optimizer(o.optimizer));
   spec.partial = o.partial.of(model);
+  const auto program = [&](const device::Device& on) {
+    spec.optimizer.scales_loss = on.activations == DType::f16;
+    return step::program_by_name(spec, o.program);
+  };
+  settle(o.device, program, step::parse_residency(o.residency), model.classes);
   const auto device = o.device.open();
   spec.optimizer.scales_loss = device->activations == DType::f16;
   step::SessionOptions options;
@@ -89,7 +95,7 @@ void add_bench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("bench", "measure one training step of a model");
   verb->add_option("model", o->model, model::spec_help())->required();
-  o->device.add_to(*verb);
+  o->device.add_to(*verb, kDevices);
   o->partial.add_to(*verb);
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();

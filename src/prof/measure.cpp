@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "prof/report.h"
 
 namespace situ::prof {
@@ -68,12 +69,15 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   std::vector<double> times;
   const device::Counters before = session.device().counters();
   int64_t finishes = 0;
+  double processor = 1e300;
   for (const double begin = now(); now() - begin < options.seconds || m.steps < options.min_steps;) {
+    const double ran = situ::processor_seconds();
     start = now();
     for (int64_t i = 0; i < block; ++i) feed.step();
     feed.finish();
     ++finishes;
     times.push_back((now() - start) / static_cast<double>(block));
+    processor = std::min(processor, (situ::processor_seconds() - ran) / static_cast<double>(block));
     m.steps += block;
   }
   device::Counters after = session.device().counters();
@@ -81,6 +85,7 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   m.counted = per_step(before, after, m.steps);
   std::sort(times.begin(), times.end());
   m.best_seconds = times.front();
+  m.processor_seconds = processor;
   m.median_seconds = times[times.size() / 2];
 }
 
@@ -96,9 +101,14 @@ void profile(Feed& feed, step::Session& session, Measured& m) {
   for (double* part : {&m.split.wall, &m.split.compute, &m.split.movement, &m.split.launch, &m.split.wait})
     *part /= static_cast<double>(steps);
   m.launch_seconds.assign(m.ledger.list.size(), 0);
+  m.launch_best.assign(m.ledger.list.size(), 1e300);
   for (const device::Event& e : timeline.events)
-    if (e.kind == device::EventKind::kernel && e.launch >= 0 && static_cast<size_t>(e.launch) < m.launch_seconds.size())
+    if (e.kind == device::EventKind::kernel && e.launch >= 0 &&
+        static_cast<size_t>(e.launch) < m.launch_seconds.size()) {
       m.launch_seconds[static_cast<size_t>(e.launch)] += (e.end - e.start) / static_cast<double>(steps);
+      double& best = m.launch_best[static_cast<size_t>(e.launch)];
+      best = std::min(best, e.end - e.start);
+    }
 }
 
 // The wall of plain steps and the kernels' time of profiled ones, in turns: a machine that slows down slows both. The

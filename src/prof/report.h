@@ -16,8 +16,10 @@ struct Measured {
   device::Counters counted;  // per step, counted while running
   int64_t steps = 0;
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
+  double processor_seconds = 0;                 // that all threads of the process ran for a step, at best
   step::TimeSplit split;                        // per step, from a profiled run of its own
   std::vector<double> launch_seconds;           // per launch, mean of the profiled run
+  std::vector<double> launch_best;              // and the shortest of it
   struct Outside {
     int64_t steps = 0;
     double wall = 0;     // seconds of that many steps, without profiling

@@ -74,7 +74,8 @@ void add_advise(CLI::App& app) {
   o->device.device.clear();
   CLI::App* verb = app.add_subcommand("advise", "where and how to train a model, with the estimates behind it");
   verb->add_option("model", o->model, model::spec_help())->required();
-  o->device.add_to(*verb, "a phone such as adreno-650, cpu, opencl or opencl:PART-OF-A-NAME; default: all that is here");
+  o->device.add_to(*verb,
+                   "a phone such as adreno-650, cpu, opencl or opencl:PART-OF-A-NAME; default: all that is here");
   verb->add_option("--batch", o->batch, "samples you would like in a step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

@@ -90,14 +90,15 @@ void calibrate(device::Device& device, double seconds) {
   std::vector<estimate::MeasuredStep> steps;
   for (const auto& subject : subjects) steps.push_back(subject->result(roofline));
   estimate::Constants constants = estimate::fit(steps, roofline, kind_of(device));
-  constants.basis = fmt::format("calibrated on this machine with {} models", steps.size());
+  constants.basis = "calibrated on this machine";
   step::save_roofline(roofline, target, folder);
   estimate::save_constants(constants, target, folder);
-  fmt::print("{}: {} kernels fitted; a launch {:.2f} us, a step {:.0f}% above its launches alone; error band +-{:.0f}%\n",
-             target.name, constants.kernels.size(), constants.launch_seconds * 1e6, 100 * (constants.scale - 1),
-             100 * constants.band);
+  fmt::print(
+      "{}: {} kernels fitted; a launch {:.2f} us, a step {:.2f} times its launches alone; error band +-{:.0f}%\n",
+      target.name, constants.kernels.size(), constants.launch_seconds * 1e6, constants.scale, 100 * constants.band);
   for (const estimate::MeasuredStep& s : steps)
-    fmt::print("  {:16} measured {:9.3f} ms\n", s.model, s.seconds * 1e3);
+    fmt::print("  {:16} measured {:9.3f} ms, fitted {:9.3f} ms\n", s.model, s.seconds * 1e3,
+               estimate::seconds_of(s, roofline, constants) * 1e3);
 }
 
 }  // namespace situ::cli

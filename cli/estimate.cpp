@@ -34,8 +34,10 @@ Line line_of(const std::string& processor, const device::Device& device, const e
   step::CompileOptions options;
   if (residency != step::Residency::resident) options.fuse = options.hoist = false;
   step::Compiled compiled = step::compile({program}, device, options);
-  Line line{processor, machine.constants.basis,
-            estimate::estimate(compiled, program.name, residency, device.target(), machine), {}};
+  Line line{processor,
+            machine.constants.basis,
+            estimate::estimate(compiled, program.name, residency, device.target(), machine),
+            {}};
   line.program = std::move(compiled.programs.front());
   return line;
 }
@@ -52,12 +54,18 @@ std::vector<Line> lines_of(const Options& o, step::ProgramSpec spec, const estim
 
 ordered_json json_of(const Line& line) {
   const estimate::Estimate& e = line.e;
-  ordered_json j{{"processor", line.processor}, {"basis", line.basis},
-                 {"ms", e.seconds() * 1e3},     {"least_ms", e.least() * 1e3},
-                 {"most_ms", e.most() * 1e3},   {"compute", e.compute},
-                 {"movement", e.movement},      {"launch", e.launch},
-                 {"wait", e.wait},              {"launches", e.launches},
-                 {"gflop", e.flops * 1e-9},     {"memory_mib", static_cast<double>(e.memory) / (1 << 20)},
+  ordered_json j{{"processor", line.processor},
+                 {"basis", line.basis},
+                 {"ms", e.seconds() * 1e3},
+                 {"least_ms", e.least() * 1e3},
+                 {"most_ms", e.most() * 1e3},
+                 {"compute", e.compute},
+                 {"movement", e.movement},
+                 {"launch", e.launch},
+                 {"wait", e.wait},
+                 {"launches", e.launches},
+                 {"gflop", e.flops * 1e-9},
+                 {"memory_mib", static_cast<double>(e.memory) / (1 << 20)},
                  {"fits", e.fits()}};
   return j;
 }
@@ -114,8 +122,8 @@ void run(const Options& o) {
   const std::vector<Line> lines = lines_of(o, spec, phone);
   const std::string where = phone ? phone->name + ", " + phone->what : "this machine";
   if (o.json) {
-    ordered_json j{{"model", o.model}, {"batch", o.batch}, {"residency", o.residency}, {"device", where},
-                   {"estimate", true}, {"processors", ordered_json::array()}};
+    ordered_json j{{"model", o.model}, {"batch", o.batch}, {"residency", o.residency},
+                   {"device", where},  {"estimate", true}, {"processors", ordered_json::array()}};
     for (const Line& line : lines) j["processors"].push_back(json_of(line));
     return fmt::print("{}\n", j.dump());
   }
@@ -137,13 +145,15 @@ void add_estimate(CLI::App& app) {
   o->device.device.clear();
   CLI::App* verb = app.add_subcommand("estimate", "estimate a training step on this machine or on a phone");
   verb->add_option("model", o->model, model::spec_help());
-  o->device.add_to(*verb, "a phone such as adreno-650, cpu, opencl or opencl:PART-OF-A-NAME; default: all that is here");
+  o->device.add_to(*verb,
+                   "a phone such as adreno-650, cpu, opencl or opencl:PART-OF-A-NAME; default: all that is here");
   o->partial.add_to(*verb);
   verb->add_option("--batch", o->batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--residency", o->residency, "resident, weights or naive")->capture_default_str();
   verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
   verb->add_option("--program", o->program, "train, micro, apply, evaluate or infer")->capture_default_str();
-  verb->add_flag("--calibrate", o->calibrate, "measure five models here first, and keep what they tell of this machine");
+  verb->add_flag("--calibrate", o->calibrate,
+                 "measure five models here first, and keep what they tell of this machine");
   verb->add_option("--seconds", o->seconds, "how long to measure for it")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));

@@ -86,8 +86,7 @@ std::vector<Processor> processors_of(const DeviceChoice& choice, const estimate:
   if (phone) {
     auto gpu = estimate::make_paper_device(phone->gpu.target);
     if (choice.precision == "fp16") gpu->activations = DType::f16;
-    list.push_back(
-        {"GPU", std::move(gpu), {phone->gpu.roofline, estimate::default_constants(estimate::Kind::gpu)}});
+    list.push_back({"GPU", std::move(gpu), {phone->gpu.roofline, estimate::default_constants(estimate::Kind::gpu)}});
     if (!phone->cpu) return list;
     estimate::Constants constants = estimate::default_constants(estimate::Kind::cpu);
     constants.band = 2;  // another processor than the one its efficiencies are from
@@ -111,8 +110,7 @@ void settle(DeviceChoice& choice, const Program& program, step::Residency reside
   DeviceChoice all = choice;
   all.device.clear();
   std::vector<Processor> processors = processors_of(all, nullptr);
-  if (choice.precision == "fp16")
-    std::erase_if(processors, [](const Processor& p) { return p.name == "cpu"; });
+  if (choice.precision == "fp16") std::erase_if(processors, [](const Processor& p) { return p.name == "cpu"; });
   if (processors.empty()) fail("only OpenCL stores halves, and there is none here: use --precision fp32");
   std::vector<estimate::Option> options;
   for (const Processor& p : processors)

@@ -73,13 +73,24 @@ TEST(EstimateFit, SlowRowsCountLess) {
 }
 
 TEST(EstimateWork, ClassesOfKernels) {
-  const std::pair<const char*, Class> expected[] = {
-      {"gemm", Class::product},          {"matmul_packed", Class::product},   {"conv_dw_inside", Class::convolution},
-      {"conv2d_winograd", Class::winograd}, {"winograd_input", Class::arrange}, {"winograd_small", Class::winograd},
-      {"conv2d_depthwise_dx", Class::depthwise}, {"attention_dkv", Class::attention}, {"lstm_grad_packed", Class::recurrent},
-      {"max_pool_grad", Class::pool},    {"layer_norm_dx", Class::norm},      {"norm_sums_partial", Class::norm},
-      {"moments_final", Class::norm},    {"sum_splits", Class::reduce},       {"pack_rows", Class::arrange},
-      {"adam", Class::update},           {"fused", Class::pointwise},         {"relu_mask", Class::pointwise}};
+  const std::pair<const char*, Class> expected[] = {{"gemm", Class::product},
+                                                    {"matmul_packed", Class::product},
+                                                    {"conv_dw_inside", Class::convolution},
+                                                    {"conv2d_winograd", Class::winograd},
+                                                    {"winograd_input", Class::arrange},
+                                                    {"winograd_small", Class::winograd},
+                                                    {"conv2d_depthwise_dx", Class::depthwise},
+                                                    {"attention_dkv", Class::attention},
+                                                    {"lstm_grad_packed", Class::recurrent},
+                                                    {"max_pool_grad", Class::pool},
+                                                    {"layer_norm_dx", Class::norm},
+                                                    {"norm_sums_partial", Class::norm},
+                                                    {"moments_final", Class::norm},
+                                                    {"sum_splits", Class::reduce},
+                                                    {"pack_rows", Class::arrange},
+                                                    {"adam", Class::update},
+                                                    {"fused", Class::pointwise},
+                                                    {"relu_mask", Class::pointwise}};
   for (const auto& [kernel, kind] : expected) EXPECT_EQ(name_of(class_of(kernel)), name_of(kind)) << kernel;
 }
 
@@ -90,9 +101,20 @@ TEST(EstimateWork, CountsWhatTheKernelDoes) {
   EXPECT_DOUBLE_EQ(work_of(gemm, target).flops, 640 * 12 / 10.0) << "columns are whole vectors";
   gemm.node.attrs = {{"batch", int64_t{36}}, {"m", int64_t{5}}, {"n", int64_t{8}}, {"k", int64_t{3}}};
   EXPECT_DOUBLE_EQ(work_of(gemm, target).flops, 2.0 * 36 * 5 * 8 * 3) << "Winograd's products are its own";
-  gemm.node.op = "conv2d_winograd";
-  gemm.node.attrs = {};
-  EXPECT_DOUBLE_EQ(work_of(gemm, target).flops, 160) << "36 multiplications in place of 144";
+  const device::LaunchSpec tiles{{"conv2d_winograd", {}, {}, {{"out", int64_t{4}}}},
+                                 {{0, 0, 3, f32({2, 13, 8, 3})}},
+                                 {{0, 0, 5, f32({2, 13, 8, 5})}},
+                                 1e9,
+                                 100};
+  EXPECT_DOUBLE_EQ(work_of(tiles, target).flops, 2.0 * 36 * (2 * 4 * 2) * 3 * 5) << "whole tiles of 36 products";
+  device::LaunchSpec pool{{"max_pool_grad", {}, {}, {{"kernel", ir::Ints{3, 3}}, {"stride", ir::Ints{2, 2}}}},
+                          {},
+                          {{0, 0, 4, f32({1, 8, 8, 4})}},
+                          0,
+                          100};
+  EXPECT_DOUBLE_EQ(work_of(pool, target).flops, 256 * 9 * 2.25) << "windows that overlap";
+  pool.node.attrs.set("stride", ir::Ints{3, 3});
+  EXPECT_DOUBLE_EQ(work_of(pool, target).flops, 256 * 9);
 }
 
 TEST(Estimate, BooksEveryLaunchCopyAndWait) {
@@ -141,7 +163,8 @@ TEST(Estimate, TellsWhenMemoryIsShort) {
   small.memory = 1 << 20;
   const Machine m = free_machine();
   EXPECT_FALSE(estimate::estimate(lenet_step(64), step::Residency::resident, *make_paper_device(small), m).fits());
-  EXPECT_TRUE(estimate::estimate(lenet_step(64), step::Residency::resident, *make_paper_device(phone_target()), m).fits());
+  EXPECT_TRUE(
+      estimate::estimate(lenet_step(64), step::Residency::resident, *make_paper_device(phone_target()), m).fits());
 }
 
 TEST(EstimateConstants, SurviveTheFileAndRefuseOthers) {
@@ -204,6 +227,18 @@ TEST(EstimateCalibration, FindsTheRatesBehindMeasurements) {
   EXPECT_GE(c.classes.at(Class::product).flops, 1) << "nothing is faster than the peak";
 }
 
+TEST(EstimateCalibration, WhatExceedsTheStepWasAnInterruption) {
+  device::Roofline r;
+  r.peak_flops = 100e9;
+  r.levels = {{1 << 20, 10e9}};
+  MeasuredStep step;
+  for (int i = 0; i < 4; ++i) step.works.push_back({"gemm", Class::product, 4e8, 0});
+  step.launch_seconds = {10e-3, 12e-3, 14e-3, 12e-3};  // 8 ms each, but for others
+  step.seconds = 32e-3;
+  const Constants c = fit({step, step}, r, Kind::cpu);
+  EXPECT_NEAR(c.scale * seconds_of(step.works[0], r, c), 8e-3, 0.8e-3);
+}
+
 TEST(EstimateCalibration, TheBandShowsAModelThatDoesNotFit) {
   device::Roofline r;
   r.peak_flops = 100e9;
@@ -226,8 +261,8 @@ TEST(EstimatePhones, EveryFigureHasASource) {
         EXPECT_GT(text.size(), 5u) << figure;
         explained.insert(figure);
       }
-    for (const char* figure : {"gpu.peak_gflops", "gpu.bandwidth_gbytes", "gpu.launch_us", "gpu.copy_gbytes", "memory_mib",
-                               "largest_buffer_mib"})
+    for (const char* figure : {"gpu.peak_gflops", "gpu.bandwidth_gbytes", "gpu.launch_us", "gpu.copy_gbytes",
+                               "memory_mib", "largest_buffer_mib"})
       EXPECT_TRUE(explained.contains(figure)) << figure;
     EXPECT_TRUE(!phone.cpu || explained.contains("cpu.peak_gflops"));
     EXPECT_TRUE(phone.study || explained.contains("gpu.wait_us"));
@@ -363,7 +398,8 @@ TEST(EstimateChoice, MeasuresOnlyWhatEstimatesCannotTellApart) {
 Place place(const std::string& name, double fixed, double per_sample) {
   return {name, name == "GPU", name, 1e9, 0, [=](const Variant& v) {
             Estimate e;
-            e.compute = fixed + per_sample * static_cast<double>(v.batch) * (v.train == "last" ? 0.25 : 1) * (v.half ? 0.5 : 1);
+            e.compute =
+                fixed + per_sample * static_cast<double>(v.batch) * (v.train == "last" ? 0.25 : 1) * (v.half ? 0.5 : 1);
             e.band = 0.1;
             e.memory = v.batch << 20;
             e.available = int64_t{100} << 20;

@@ -55,12 +55,11 @@ class Lookups : public testing::TestWithParam<std::string> {
   static constexpr int64_t kSamples = 4, kLength = 8, kTokens = 5;
 
   static model::Model model_with(int64_t entries) {
-    return model::parse_model(
-        fmt::format(R"({{"input": [{}], "tokens": true, "classes": 3, "layers": [
+    return model::parse_model(fmt::format(R"({{"input": [{}], "tokens": true, "classes": 3, "layers": [
             {{"name": "table", "kind": "embedding", "entries": {}, "channels": 2}},
             {{"name": "cell", "kind": "{}", "hidden": 3}}, {{"name": "head", "kind": "linear", "channels": 3}}]}})",
-                    kLength, entries, GetParam()),
-        "net");
+                                          kLength, entries, GetParam()),
+                              "net");
   }
 
   // Every state after a step, the rows of the table that tokens name alone.

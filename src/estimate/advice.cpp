@@ -8,8 +8,8 @@
 namespace situ::estimate {
 namespace {
 
-constexpr double kWorthwhile = 0.9;   // a gain below a tenth is not worth a change
-constexpr double kNearlyBest = 1.1;   // a batch within a tenth of the best rate will do
+constexpr double kWorthwhile = 0.9;  // a gain below a tenth is not worth a change
+constexpr double kNearlyBest = 1.1;  // a batch within a tenth of the best rate will do
 
 std::string ms(double seconds) { return fmt::format("{:.3g} ms", seconds * 1e3); }
 std::string mib(int64_t bytes) { return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / (1 << 20)); }
@@ -49,17 +49,18 @@ std::optional<Advice> split(const std::vector<Place>& places, const std::vector<
       other = i;
   if (!other) return {};
   const double a = estimates[best].seconds(), b = estimates[*other].seconds();
-  const double exchange = 2 * (static_cast<double>(q.parameter_bytes) / places[best].copy_bandwidth +
-                               places[best].wait_seconds);
+  const double exchange =
+      2 * (static_cast<double>(q.parameter_bytes) / places[best].copy_bandwidth + places[best].wait_seconds);
   const double together = a * b / (a + b) + exchange;
   const bool pays = together < kWorthwhile * a;
-  return Advice{"split",
-                pays ? fmt::format("a batch split between {} and {} would pay, but situ does not do that",
-                                   places[best].name, places[*other].name)
-                     : "do not split a batch between processors",
-                fmt::format("estimated {} together ({} of it exchanging {} of gradients) against {} on {} alone, memory "
-                            "they would share not counted",
-                            ms(together), ms(exchange), mib(q.parameter_bytes), ms(a), places[best].name)};
+  return Advice{
+      "split",
+      pays ? fmt::format("a batch split between {} and {} would pay, but situ does not do that", places[best].name,
+                         places[*other].name)
+           : "do not split a batch between processors",
+      fmt::format("estimated {} together ({} of it exchanging {} of gradients) against {} on {} alone, memory "
+                  "they would share not counted",
+                  ms(together), ms(exchange), mib(q.parameter_bytes), ms(a), places[best].name)};
 }
 
 Advice which_batch(const Place& place, const Question& q) {
@@ -83,12 +84,10 @@ Advice which_batch(const Place& place, const Question& q) {
 }
 
 Advice which_precision(const Place& place, const Question& q, const Estimate& plain) {
-  if (!place.halves)
-    return {"precision", "fp32", fmt::format("{} stores activations as fp32 only", place.name)};
+  if (!place.halves) return {"precision", "fp32", fmt::format("{} stores activations as fp32 only", place.name)};
   const Estimate half = place.estimate({.batch = q.batch, .half = true});
   const bool faster = half.seconds() < kWorthwhile * plain.seconds();
-  return {"precision",
-          faster ? "fp16 (--precision fp16)" : "fp32; fp16 if memory is short",
+  return {"precision", faster ? "fp16 (--precision fp16)" : "fp32; fp16 if memory is short",
           fmt::format("fp16 takes {} and {} against {} and {}", ms(half.seconds()), mib(half.memory),
                       ms(plain.seconds()), mib(plain.memory))};
 }

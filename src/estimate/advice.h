@@ -12,30 +12,30 @@ namespace situ::estimate {
 // A way to train the model on one processor.
 struct Variant {
   int64_t batch = 64;
-  bool half = false;              // activations stored as half
-  std::string train = "all";      // as --train
-  int64_t lora = 0;               // its rank; 0: none
+  bool half = false;          // activations stored as half
+  std::string train = "all";  // as --train
+  int64_t lora = 0;           // its rank; 0: none
 };
 
 struct Place {
-  std::string name;                                // "GPU", "cpu", "opencl:.."
-  bool halves = false;                             // it can store them
-  std::string silicon;                             // what it runs on: two places on one piece cannot share the work
-  double copy_bandwidth = 0, wait_seconds = 0;     // to bring gradients to the host and back
+  std::string name;                             // "GPU", "cpu", "opencl:.."
+  bool halves = false;                          // it can store them
+  std::string silicon;                          // what it runs on: two places on one piece cannot share the work
+  double copy_bandwidth = 0, wait_seconds = 0;  // to bring gradients to the host and back
   std::function<Estimate(const Variant&)> estimate;
 };
 
 struct Question {
   int64_t batch = 64;
-  int64_t parameter_bytes = 0;       // of what is trained
-  std::vector<int64_t> budgets;      // bytes to price, small to large
-  std::vector<int64_t> batches;      // to try, small to large
+  int64_t parameter_bytes = 0;   // of what is trained
+  std::vector<int64_t> budgets;  // bytes to price, small to large
+  std::vector<int64_t> batches;  // to try, small to large
 };
 
 struct Advice {
-  std::string topic;   // "device", "batch", ..
-  std::string say;     // the guideline
-  std::string because; // the numbers
+  std::string topic;    // "device", "batch", ..
+  std::string say;      // the guideline
+  std::string because;  // the numbers
 };
 std::vector<Advice> advise(const std::vector<Place>& places, const Question& question);
 

@@ -12,9 +12,10 @@
 namespace situ::estimate {
 namespace {
 
-constexpr double kStrength = 0.1;   // of what is known without the launches: a tenth of one of them
-constexpr double kLeastTime = 2e-7; // shorter ones cannot be measured
+constexpr double kStrength = 0.1;    // of what is known without the launches: a tenth of one of them
+constexpr double kLeastTime = 2e-7;  // shorter ones cannot be measured
 constexpr double kLeastBand = 0.15;
+constexpr double kInterrupted = 1e-3;  // seconds after which another process may have had a turn
 
 struct Launch {
   const Work* work;
@@ -41,18 +42,18 @@ Rate fit_rate(const std::vector<Launch>& launches, const Rate& known, Class kind
   return {c[0] * 1e-6, c[1], c[2]};
 }
 
-// A step against its launches: longer than their best times together, and a moment between each two.
+// A step against its launches alone, and a moment between each two.
 void fit_step(Constants& constants, const std::vector<MeasuredStep>& steps, const device::Roofline& r) {
   std::vector<Row> rows;
   for (const MeasuredStep& s : steps) {
     double sum = 0;
-    for (double t : s.launch_seconds) sum += t;
+    for (const Work& work : s.works) sum += seconds_of(work, r, constants);
     rows.push_back({{sum, static_cast<double>(s.works.size()) * 1e-6, 1e-6}, s.seconds - s.movement, 1});
   }
   Prior prior;
   prior.middle = {1, r.launch_seconds * 1e6, 0};
   prior.spread = {0.1, std::max(0.5, r.launch_seconds * 1e6), 20};
-  prior.least = {1, 0, 0};
+  prior.least = {0.8, 0, 0};
   prior.strength = 0.02;
   const Triple c = fit_triple(rows, prior);
   constants.scale = c[0];
@@ -80,22 +81,32 @@ Constants fit_once(const std::vector<MeasuredStep>& steps, const device::Rooflin
   return constants;
 }
 
-double predicted(const MeasuredStep& step, const Constants& constants, const device::Roofline& roofline) {
-  double sum = 0;
-  for (const Work& work : step.works) sum += seconds_of(work, roofline, constants);
-  return constants.scale * sum + constants.launch_seconds * static_cast<double>(step.works.size()) +
-         constants.step_seconds + step.movement;
-}
-
 std::string path_of(const device::Target& target, const std::string& folder) {
   const std::string key =
       fmt::format("{} | {} | {} | {}", target.backend, target.name, target.driver, target.compute_units);
   return fmt::format("{}/estimate-{:016x}.json", folder, hash_of(key));
 }
 
+// The launches of a step take no longer than the step. What exceeds it went to other processes, and the longer a launch
+// is, the surer it was interrupted each time.
+MeasuredStep without_interruptions(MeasuredStep step) {
+  double all = 0, longer = 0;
+  for (double t : step.launch_seconds) {
+    all += t;
+    if (t > kInterrupted) longer += t;
+  }
+  if (all <= step.seconds || longer <= all - step.seconds) return step;
+  const double kept = 1 - (all - step.seconds) / longer;
+  for (double& t : step.launch_seconds)
+    if (t > kInterrupted) t *= kept;
+  return step;
+}
+
 }  // namespace
 
-Constants fit(const std::vector<MeasuredStep>& steps, const device::Roofline& roofline, Kind kind) {
+Constants fit(const std::vector<MeasuredStep>& measured, const device::Roofline& roofline, Kind kind) {
+  std::vector<MeasuredStep> steps;
+  for (const MeasuredStep& s : measured) steps.push_back(without_interruptions(s));
   Constants constants = fit_once(steps, roofline, kind);
   constants.band = kLeastBand;
   for (size_t left_out = 0; left_out < steps.size() && steps.size() > 1; ++left_out) {
@@ -104,18 +115,23 @@ Constants fit(const std::vector<MeasuredStep>& steps, const device::Roofline& ro
       if (s.model != steps[left_out].model) others.push_back(s);
     if (others.empty()) continue;
     const double ratio =
-        predicted(steps[left_out], fit_once(others, roofline, kind), roofline) / steps[left_out].seconds;
+        seconds_of(steps[left_out], roofline, fit_once(others, roofline, kind)) / steps[left_out].seconds;
     constants.band = std::max(constants.band, std::max(ratio, 1 / ratio) - 1);
   }
   return constants;
 }
 
+double seconds_of(const MeasuredStep& step, const device::Roofline& roofline, const Constants& constants) {
+  double sum = 0;
+  for (const Work& work : step.works) sum += seconds_of(work, roofline, constants);
+  return constants.scale * sum + constants.launch_seconds * static_cast<double>(step.works.size()) +
+         constants.step_seconds + step.movement;
+}
+
 const std::vector<CalibrationModel>& calibration_models() {
-  static const std::vector<CalibrationModel> models = {{"lenet5", "sgd", 64},
-                                                       {"resnet20", "sgd", 8},
-                                                       {"mobilenetv2@96", "sgd", 4},
-                                                       {"gpt-mini", "adamw", 2},
-                                                       {"kws", "adam", 16}};
+  static const std::vector<CalibrationModel> models = {
+      {"lenet5", "sgd", 64}, {"resnet20", "sgd", 8},   {"resnet20", "sgd", 32},  {"mobilenetv2@96", "sgd", 4},
+      {"kws", "adam", 16},   {"gpt-mini", "adamw", 1}, {"gpt-mini", "adamw", 8}, {"mobilenetv2@96", "sgd", 16}};
   return models;
 }
 

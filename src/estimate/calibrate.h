@@ -21,8 +21,9 @@ struct MeasuredStep {
 };
 
 Constants fit(const std::vector<MeasuredStep>& steps, const device::Roofline& roofline, Kind kind);
+double seconds_of(const MeasuredStep& step, const device::Roofline& roofline, const Constants& constants);
 
-// The models that calibration measures, each with a batch that keeps launches short, and the optimizer.
+// The models that calibration measures.
 struct CalibrationModel {
   const char *model, *optimizer;
   int64_t batch;

@@ -26,10 +26,8 @@ Choice choose(const std::vector<Option>& options, const Measure& measure) {
   for (size_t i = 0; i < options.size(); ++i)
     if (options[i].estimate.fits()) usable.push_back(i);
   if (usable.empty()) fail_environment("no device here has the memory for this: use a smaller batch");
-  const size_t fastest = *std::ranges::min_element(
-      usable, {}, [&](size_t i) { return options[i].estimate.seconds(); });
-  std::erase_if(usable,
-                [&](size_t i) { return options[i].estimate.least() > options[fastest].estimate.most(); });
+  const size_t fastest = *std::ranges::min_element(usable, {}, [&](size_t i) { return options[i].estimate.seconds(); });
+  std::erase_if(usable, [&](size_t i) { return options[i].estimate.least() > options[fastest].estimate.most(); });
   if (usable.size() == 1) {
     const Estimate& e = options[fastest].estimate;
     return {fastest, fmt::format("estimated {:.3g} ms a step, {:.3g} to {:.3g}{}", e.seconds() * 1e3, e.least() * 1e3,

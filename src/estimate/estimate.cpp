@@ -20,7 +20,8 @@ int64_t memory_of(const step::Compiled& compiled, step::Residency residency) {
 
 int64_t batch_bytes(const step::Compiled& compiled, const device::Target& target) {
   int64_t bytes = compiled.memory.control_bytes();
-  for (const step::Field& field : compiled.memory.inputs()) bytes += field.type.count() * target.bytes(field.type.dtype);
+  for (const step::Field& field : compiled.memory.inputs())
+    bytes += field.type.count() * target.bytes(field.type.dtype);
   return bytes;
 }
 

@@ -1,8 +1,8 @@
 // estimate.h -- what a compiled program will take on a device that may not be here. Always an estimate.
 //
 //   step = sum over launches of (fixed + flops / rate + bytes / bandwidth + launch) + copies + waits
-// by residency: a resident step hands over its batch and waits for nothing; the others copy the operands of every launch
-// in and its results out, and wait each time (step/session.h).
+// by residency: a resident step hands over its batch and waits for nothing; the others copy the operands of every
+// launch in and its results out, and wait each time (step/session.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ struct Estimate {
   double compute = 0, movement = 0, launch = 0, wait = 0;  // seconds of a step
   double band = 0;
   int64_t launches = 0;
-  int64_t memory = 0, available = 0;   // bytes: batches, constants, states and arena; what the device has
+  int64_t memory = 0, available = 0;  // bytes: batches, constants, states and arena; what the device has
   double flops = 0;
   std::vector<double> launch_seconds;  // of each launch's kernel
   double seconds() const { return compute + movement + launch + wait; }

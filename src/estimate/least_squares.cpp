@@ -6,7 +6,7 @@
 namespace situ::estimate {
 namespace {
 
-constexpr double kTolerated = 0.25;  // a relative error up to which a slow row counts in full
+constexpr double kTolerated = 0.5;  // a relative error up to which a slow row counts in full
 constexpr int kRounds = 6;
 
 using Matrix = std::array<Triple, 3>;

@@ -44,7 +44,8 @@ StudyFit fit_study(const std::vector<Phone>& phones) {
   StudyWork work[2];
   for (const Phone& phone : phones) {
     if (!phone.study) continue;
-    for (size_t m : {0, 1}) work[m] = study_work(phone.study->models[kFittedModels[m]], phone.study->batch, phone.gpu.target);
+    for (size_t m : {0, 1})
+      work[m] = study_work(phone.study->models[kFittedModels[m]], phone.study->batch, phone.gpu.target);
     const double more = phone.study->gpu[kFittedModels[1]] - phone.study->gpu[kFittedModels[0]];
     const double bytes = work[1].bytes - work[0].bytes;
     SITU_ASSERT(work[0].trips == work[1].trips, "{} and {} trips", work[0].trips, work[1].trips);

@@ -13,26 +13,52 @@ struct Name {
   std::string_view name;
 };
 constexpr Name kNames[] = {
-    {Class::product, "product"},     {Class::convolution, "convolution"}, {Class::winograd, "winograd"},
-    {Class::depthwise, "depthwise"}, {Class::attention, "attention"},     {Class::recurrent, "recurrent"},
-    {Class::pool, "pool"},           {Class::norm, "norm"},               {Class::reduce, "reduce"},
-    {Class::pointwise, "pointwise"}, {Class::arrange, "arrange"},         {Class::update, "update"},
+    {Class::product, "product"},     {Class::convolution, "convolution"},
+    {Class::winograd, "winograd"},   {Class::depthwise, "depthwise"},
+    {Class::attention, "attention"}, {Class::recurrent, "recurrent"},
+    {Class::pool, "pool"},           {Class::norm, "norm"},
+    {Class::reduce, "reduce"},       {Class::pointwise, "pointwise"},
+    {Class::arrange, "arrange"},     {Class::update, "update"},
 };
 
 // Part of a kernel's name -> class; the first that fits. What fits none is pointwise.
 constexpr Name kParts[] = {
-    {Class::depthwise, "depthwise"},   {Class::winograd, "conv2d_winograd"}, {Class::winograd, "conv2d_dw_winograd"},
-    {Class::winograd, "winograd_small"}, {Class::arrange, "winograd_"},      {Class::convolution, "conv"},
-    {Class::arrange, "pack_"},         {Class::product, "gemm"},             {Class::product, "matmul"},
-    {Class::product, "few_"},          {Class::reduce, "attention_delta"},   {Class::attention, "attention"},
-    {Class::recurrent, "lstm"},        {Class::recurrent, "gru"},            {Class::pool, "pool"},
-    {Class::norm, "norm_"},            {Class::norm, "_norm"},               {Class::norm, "moments"},
-    {Class::reduce, "reduce"},         {Class::reduce, "sum"},               {Class::reduce, "metrics"},
-    {Class::reduce, "softmax"},        {Class::arrange, "transpose"},        {Class::arrange, "copy"},
-    {Class::arrange, "pad"},           {Class::arrange, "interleave"},       {Class::arrange, "shift_time"},
-    {Class::arrange, "gather"},        {Class::arrange, "window"},           {Class::arrange, "upsample"},
-    {Class::update, "sgd"},            {Class::update, "adam"},              {Class::update, "adagrad"},
-    {Class::update, "rmsprop"},        {Class::update, "lion"},              {Class::update, "ema"},
+    {Class::depthwise, "depthwise"},
+    {Class::winograd, "conv2d_winograd"},
+    {Class::winograd, "conv2d_dw_winograd"},
+    {Class::winograd, "winograd_small"},
+    {Class::arrange, "winograd_"},
+    {Class::convolution, "conv"},
+    {Class::arrange, "pack_"},
+    {Class::product, "gemm"},
+    {Class::product, "matmul"},
+    {Class::product, "few_"},
+    {Class::reduce, "attention_delta"},
+    {Class::attention, "attention"},
+    {Class::recurrent, "lstm"},
+    {Class::recurrent, "gru"},
+    {Class::pool, "pool"},
+    {Class::norm, "norm_"},
+    {Class::norm, "_norm"},
+    {Class::norm, "moments"},
+    {Class::reduce, "reduce"},
+    {Class::reduce, "sum"},
+    {Class::reduce, "metrics"},
+    {Class::reduce, "softmax"},
+    {Class::arrange, "transpose"},
+    {Class::arrange, "copy"},
+    {Class::arrange, "pad"},
+    {Class::arrange, "interleave"},
+    {Class::arrange, "shift_time"},
+    {Class::arrange, "gather"},
+    {Class::arrange, "window"},
+    {Class::arrange, "upsample"},
+    {Class::update, "sgd"},
+    {Class::update, "adam"},
+    {Class::update, "adagrad"},
+    {Class::update, "rmsprop"},
+    {Class::update, "lion"},
+    {Class::update, "ema"},
 };
 
 // Lanes that work on neighbouring columns of a result.
@@ -40,14 +66,28 @@ int64_t lanes(const device::Target& target) {
   return target.backend == "cpu" ? target.tuning.get("simd.lanes", 4) : target.tuning.get("gemm.VW", 4);
 }
 
-// Multiplications of Winograd's tiles: (out + 2)^2 products of channels by results for out^2 pixels.
+// Multiplications of Winograd's tiles: (out + 2)^2 products of channels by results for up to out^2 pixels.
 double winograd_flops(const device::LaunchSpec& launch) {
   const ir::Attrs& attrs = launch.node.attrs;
-  if (!attrs.has("tiles")) return launch.flops / 4;  // the CPU's tiles of 4 x 4: 36 products instead of 144
-  const auto tiles = attrs.ints("tiles");
-  const auto side = static_cast<double>(attrs.integer("out") + 2);
-  return 2 * side * side * static_cast<double>(tiles[5]) * static_cast<double>(tiles[2]) *
-         static_cast<double>(launch.out[0].cols());
+  const int64_t out = attrs.integer("out");
+  const bool weights = launch.node.op.find("dw") != std::string::npos;  // x, dy -> dw
+  const device::TensorArg& image = weights ? launch.in[1] : launch.out[0];
+  const int64_t tiles = attrs.has("tiles")
+                            ? attrs.ints("tiles")[5]
+                            : image.shape()[0] * ceil_div(image.shape()[1], out) * ceil_div(image.shape()[2], out);
+  return 2 * static_cast<double>((out + 2) * (out + 2) * tiles) * static_cast<double>(launch.in[0].cols()) *
+         static_cast<double>(image.cols());
+}
+
+// Values looked at: each window's taps; behind a pool whose windows overlap, those of all windows over a pixel.
+double pool_flops(const device::LaunchSpec& launch) {
+  const ir::Attrs& attrs = launch.node.attrs;
+  const auto& kernel = attrs.ints("kernel", {2, 2});
+  const auto& stride = attrs.ints("stride", kernel);
+  const auto taps = static_cast<double>(kernel[0] * kernel[1]);
+  const double windows = std::max(1.0, taps / static_cast<double>(stride[0] * stride[1]));
+  return static_cast<double>(launch.out[0].count()) * taps *
+         (launch.node.op.find("grad") != std::string::npos ? windows : 1);
 }
 
 double padded(int64_t columns, int64_t vector) {
@@ -57,6 +97,7 @@ double padded(int64_t columns, int64_t vector) {
 double arithmetic(const device::LaunchSpec& launch, Class kind, const device::Target& target) {
   const ir::Attrs& attrs = launch.node.attrs;
   if (kind == Class::winograd) return winograd_flops(launch);
+  if (kind == Class::pool && !launch.out.empty()) return pool_flops(launch);
   if (kind != Class::product && kind != Class::convolution) return launch.flops;
   if (attrs.has("batch") && attrs.has("m") && attrs.has("n") && attrs.has("k"))
     return 2 * static_cast<double>(attrs.integer("batch") * attrs.integer("m")) *

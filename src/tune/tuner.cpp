@@ -27,8 +27,8 @@ struct Task {
   std::vector<std::string> candidates;
 };
 
-// Where the step stores an operand as half, a copy converts it here too: the same for all candidates. What the step never
-// changes, as a frozen weight, is steady here too: arranging it is no part of a step.
+// Where the step stores an operand as half, a copy converts it here too: the same for all candidates. What the step
+// never changes, as a frozen weight, is steady here too: arranging it is no part of a step.
 ir::Graph alone(const ir::Graph& from, const ir::Node& node, const std::vector<Type>& stored,
                 const std::vector<bool>& steady) {
   const auto half = [&](ir::Value v) { return stored[static_cast<size_t>(v)].dtype == DType::f16; };
@@ -99,7 +99,7 @@ std::vector<float> values_for(const ir::State& operand, uint32_t seed) {
 
 std::unique_ptr<step::Session> start(device::Device& device, const Task& task) {
   step::SessionOptions options;
-  options.compile.fuse = false;   // the node is rewritten already
+  options.compile.fuse = false;  // the node is rewritten already
   auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{task.graph}, options);
   uint32_t seed = 1;
   for (const ir::State& state : session->states())

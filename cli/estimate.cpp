@@ -18,7 +18,7 @@ struct Options {
   std::string model, residency = "resident", optimizer = "sgd", program = "train";
   int64_t batch = 64;
   double seconds = 20;
-  bool json = false, launches = false, calibrate = false, phones = false;
+  bool json = false, launches = false, calibrate = false, phones = false, study = false;
   DeviceChoice device;
   PartialChoice partial;
 };
@@ -105,6 +105,7 @@ void list_phones() {
 
 void run(const Options& o) {
   if (o.phones) return list_phones();
+  if (o.study) return print_study();
   const estimate::Phone* phone = phone_named(o.device.device);
   if (o.calibrate) {
     if (phone) fail("{} is not here: calibrate a device of this machine, or run situ on the phone", phone->name);
@@ -115,7 +116,7 @@ void run(const Options& o) {
     }
     if (o.model.empty()) return;
   }
-  if (o.model.empty()) fail("name a model to estimate, or --calibrate this machine, or list --phones");
+  if (o.model.empty()) fail("name a model to estimate, or use --calibrate, --phones or --study");
   const model::Model model = model::find_model(o.model);
   step::ProgramSpec spec{model, o.batch, model::default_optimizer(model::parse_optimizer(o.optimizer))};
   spec.partial = o.partial.of(model);
@@ -158,6 +159,7 @@ void add_estimate(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   verb->add_flag("--phones", o->phones, "list the phones");
+  verb->add_flag("--study", o->study, "the study's table beside estimates of it, and its phones with a resident step");
   verb->add_flag("--launches", o->launches, "every launch too");
   verb->add_flag("--json", o->json, "one JSON object on a line");
   verb->callback([o] { run(*o); });

@@ -33,4 +33,6 @@ using Program = std::function<ir::Graph(const device::Device&)>;
 // fastest, and says so in one line on stderr.
 void settle(DeviceChoice& choice, const Program& program, step::Residency residency, int classes);
 
+void print_study();  // study.cpp
+
 }  // namespace situ::cli

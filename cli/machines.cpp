@@ -16,7 +16,7 @@ namespace situ::cli {
 namespace {
 
 constexpr double kTurn = 0.05;  // seconds of one device's turn in a comparison
-constexpr int kTurns = 4;
+constexpr int kTurns = 3;
 
 // A device and a session on it, to be timed in turns with others.
 class Contender {

@@ -52,9 +52,9 @@ void fit_step(Constants& constants, const std::vector<MeasuredStep>& steps, cons
   }
   Prior prior;
   prior.middle = {1, r.launch_seconds * 1e6, 0};
-  prior.spread = {0.1, std::max(0.5, r.launch_seconds * 1e6), 20};
+  prior.spread = {0.3, std::max(1.0, r.launch_seconds * 1e6), 20};
   prior.least = {0.8, 0, 0};
-  prior.strength = 0.02;
+  prior.strength = 0.01;
   const Triple c = fit_triple(rows, prior);
   constants.scale = c[0];
   constants.launch_seconds = c[1] * 1e-6;

@@ -85,7 +85,7 @@ double pool_flops(const device::LaunchSpec& launch) {
   const auto& kernel = attrs.ints("kernel", {2, 2});
   const auto& stride = attrs.ints("stride", kernel);
   const auto taps = static_cast<double>(kernel[0] * kernel[1]);
-  const double windows = std::max(1.0, taps / static_cast<double>(stride[0] * stride[1]));
+  const auto windows = static_cast<double>(ceil_div(kernel[0], stride[0]) * ceil_div(kernel[1], stride[1]));
   return static_cast<double>(launch.out[0].count()) * taps *
          (launch.node.op.find("grad") != std::string::npos ? windows : 1);
 }

@@ -12,7 +12,7 @@ namespace {
 
 struct Options {
   std::string model, optimizer = "sgd";
-  int64_t batch = 64;
+  int64_t batch = 64, memory_mib = 0;
   bool json = false;
   DeviceChoice device;
 };
@@ -50,7 +50,7 @@ void run(const Options& o) {
                       [&](const estimate::Variant& v) { return estimate_of(p, model, o, v); }});
   }
   estimate::Question question{o.batch, parameter_bytes(model), {}, {}};
-  for (int64_t mib : {32, 128, 512, 2048}) question.budgets.push_back(mib << 20);
+  if (o.memory_mib > 0) question.budgets = {o.memory_mib << 20};
   for (int64_t batch = 1; batch <= std::max<int64_t>(64, 2 * o.batch); batch *= 2) question.batches.push_back(batch);
   const std::vector<estimate::Advice> advice = estimate::advise(places, question);
   const std::string where = phone ? phone->name + ", " + phone->what : "this machine";
@@ -80,6 +80,9 @@ void add_advise(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--optimizer", o->optimizer, "sgd, adam, adamw, rmsprop, adagrad or lion")->capture_default_str();
+  verb->add_option("--memory", o->memory_mib,
+                   "MiB to price; default: a half, a quarter and an eighth of the batch's need")
+      ->check(CLI::Range(1, 1 << 24));
   verb->add_flag("--json", o->json, "one JSON object on a line");
   verb->callback([o] { run(*o); });
 }

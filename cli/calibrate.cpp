@@ -16,6 +16,7 @@ namespace situ::cli {
 namespace {
 
 constexpr int kRounds = 4;
+constexpr double kRoundSeconds = 5;  // at least, unless it is the only one
 
 void show(const std::string& text) {
   if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\x1b[K{}", text);
@@ -80,10 +81,11 @@ void calibrate(device::Device& device, double seconds) {
     subjects.push_back(std::make_unique<Subject>(device, m));
   }
   const bool one_thread = kind_of(device) == estimate::Kind::cpu && target.compute_units == 1;
-  const double each = seconds / static_cast<double>(kRounds * subjects.size());
-  for (int round = 0; round < kRounds; ++round)
+  const int rounds = std::clamp(static_cast<int>(seconds / kRoundSeconds), 1, kRounds);
+  const double each = seconds / static_cast<double>(static_cast<size_t>(rounds) * subjects.size());
+  for (int round = 0; round < rounds; ++round)
     for (size_t i = 0; i < subjects.size(); ++i) {
-      show(fmt::format("{}: round {}/{}, {}", target.name, round + 1, kRounds, models[i].model));
+      show(fmt::format("{}: round {}/{}, {}", target.name, round + 1, rounds, models[i].model));
       subjects[i]->turn(each, one_thread);
     }
   show("");

@@ -35,7 +35,7 @@ Advice where(const std::vector<Place>& places, const std::vector<Estimate>& esti
   }
   return {"device",
           fmt::format("train on {}{}", places[best].name,
-                      close ? ", though the estimates are too close to be sure: `--device auto` measures" : ""),
+                      close ? ", though the estimates are too close to be sure: `--device auto` measures there" : ""),
           fmt::format("a step of {} samples: {}", batch, numbers)};
 }
 
@@ -112,7 +112,9 @@ Advice what_to_freeze(const Place& place, const Question& q, const Estimate& all
 Advice what_memory_costs(const Place& place, const Question& q, const Estimate& wanted) {
   std::string numbers;
   const double full = per_sample(wanted, q.batch);
-  for (int64_t budget : q.budgets) {
+  std::vector<int64_t> budgets = q.budgets;
+  if (budgets.empty()) budgets = {wanted.memory / 2, wanted.memory / 4, wanted.memory / 8};
+  for (int64_t budget : budgets) {
     std::string text = "nothing fits";
     for (int64_t batch : q.batches) {
       if (batch > q.batch) break;

@@ -28,7 +28,7 @@ struct Place {
 struct Question {
   int64_t batch = 64;
   int64_t parameter_bytes = 0;   // of what is trained
-  std::vector<int64_t> budgets;  // bytes to price, small to large
+  std::vector<int64_t> budgets;  // bytes to price; none: a half, a quarter and an eighth of what the batch needs
   std::vector<int64_t> batches;  // to try, small to large
 };
 

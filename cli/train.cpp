@@ -14,6 +14,7 @@
 #include "model/model_file.h"
 #include "prof/report.h"
 #include "step/programs.h"
+#include "train/history.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
@@ -162,7 +163,12 @@ void run(Options& o) {
   print_notes(*device);
   const std::vector<std::string> class_names = start_from(trainer, o, data.train);
   Line line(device->target().name, data.train);
-  trainer.fit([&](const train::Progress& p) { line(p); });
+  train::History history;
+  trainer.fit([&](const train::Progress& p) {
+    line(p);
+    history.add(p);
+  });
+  train::save_history(history, o.out);
 
   const train::Score score = trainer.evaluate(data.test);
   train::WeightsInfo info{.model = o.settings.model,

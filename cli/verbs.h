@@ -16,6 +16,7 @@ void add_predict(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_dump(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_ledger(CLI::App& app);
 void add_model(CLI::App& app);

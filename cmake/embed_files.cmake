@@ -1,4 +1,4 @@
-# cmake -DKIND=opencl|tuning|phones -DLIST=file -DOUT=file.cpp -P embed_files.cmake
+# cmake -DKIND=opencl|tuning|page|phones -DLIST=file -DOUT=file.cpp -P embed_files.cmake
 #
 # Writes OUT: a table of (file name, text) for the files named in LIST, one per line, and the function that reads it.
 # Texts become raw string literals, so the generated source can be read, and a compiler error in it points at the text.
@@ -38,19 +38,23 @@ std::string_view embedded_fingerprint() { return \"${fingerprint}\"; }
 
 }  // namespace situ::opencl
 ")
-elseif(KIND STREQUAL "tuning")
-  set(head "#include \"device/embedded.h\"
+elseif(KIND STREQUAL "tuning" OR KIND STREQUAL "page")
+  set(room device)
+  if(KIND STREQUAL "page")
+    set(room prof)
+  endif()
+  set(head "#include \"${room}/embedded.h\"
 
-namespace situ::device {
+namespace situ::${room} {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& embedded_tuning_files() {
+const std::vector<std::pair<std::string_view, std::string_view>>& embedded_${KIND}_files() {
   static const std::vector<std::pair<std::string_view, std::string_view>> files = {
 ")
   set(tail "  };
   return files;
 }
 
-}  // namespace situ::device
+}  // namespace situ::${room}
 ")
 elseif(KIND STREQUAL "phones")
   set(head "#include \"estimate/phone.h\"
@@ -67,7 +71,7 @@ const std::vector<std::pair<std::string_view, std::string_view>>& embedded_phone
 }  // namespace situ::estimate
 ")
 else()
-  message(FATAL_ERROR "KIND must be opencl, tuning or phones, not '${KIND}'.")
+  message(FATAL_ERROR "KIND must be opencl, tuning, page or phones, not '${KIND}'.")
 endif()
 
 file(WRITE "${OUT}" "// Generated from files of the source tree. Do not edit.\n${head}${entries}${tail}")

@@ -139,15 +139,39 @@ TEST(Command, BenchPrintsOneJsonObjectWithTheAgreedNames) {
         situ(std::string("bench mlp:20-10-5 --batch 8 --device cpu --seconds 0.05 --json --residency ") + residency);
     ASSERT_EQ(r.code, 0) << r.text;
     const auto j = nlohmann::json::parse(r.text);
-    for (const char* name : {"model",    "device",    "batch",    "residency", "ms",       "best_ms",     "steps",
-                             "peak_mib", "arena_mib", "launches", "waits",     "bytes_in", "bytes_out",   "gflop",
-                             "compute",  "movement",  "launch",   "wait",      "programs", "first_step_s"})
+    for (const char* name : {"model",    "device",    "batch",    "residency", "ms",       "best_ms",   "steps",
+                             "peak_mib", "arena_mib", "launches", "waits",     "bytes_in", "bytes_out", "gflop",
+                             "compute",  "movement",  "launch",   "wait",      "idle",     "programs",  "first_step_s"})
       EXPECT_TRUE(j.contains(name)) << name;
     EXPECT_EQ(j["residency"], residency);
     EXPECT_EQ(j["waits"] == 0, std::string(residency) == "resident");
     EXPECT_EQ(j["programs"], 0) << "the CPU's kernels came with situ";
     EXPECT_GT(j["first_step_s"], 0);
   }
+}
+
+TEST(Command, ProfileWritesTablesJsonATraceAndAPage) {
+  const std::string out = folder("profile"), cache = "SITU_CACHE=" + out + "/cache";
+  const std::string profile = "profile mlp:20-10-5 --batch 8 --threads 1 --seconds 0 ";
+  EXPECT_NE(situ("devices --quick", cache).text.find("not measured yet"), std::string::npos);
+  const Result text =
+      situ(profile + "--launches --trace " + out + "/trace.json --report " + out + "/report.html", cache);
+  ASSERT_EQ(text.code, 0) << text.text;
+  EXPECT_NE(text.text.find("the costliest launches"), std::string::npos) << text.text;
+  EXPECT_NE(text.text.find("report.html"), std::string::npos) << text.text;
+  EXPECT_FALSE(nlohmann::json::parse(read(out + "/trace.json"))["traceEvents"].empty());
+  EXPECT_NE(read(out + "/report.html").find("\"made-up data\""), std::string::npos);
+
+  ASSERT_EQ(situ(kTiny + "--device cpu --out " + out).code, 0);
+  const Result json = situ(profile + "--json --run " + out, cache);
+  ASSERT_EQ(json.code, 0) << json.text;
+  const auto j = nlohmann::json::parse(json.text)["profile"];
+  EXPECT_EQ(j["model"], "mlp:20-10-5");
+  EXPECT_FALSE(j["launches"].empty());
+  ASSERT_EQ(j["losses"].size(), 2u);
+  EXPECT_EQ(j["losses"][1]["points"].size(), 2u) << "the test loss after each of two epochs";
+  EXPECT_EQ(j["losses"][1]["points"][1][0], 2 * 14) << "640 images in batches of 48 make an epoch";
+  EXPECT_NE(situ(profile + "--json --run " + out + "/nowhere", cache).text.find("history.json"), std::string::npos);
 }
 
 // A part of the wall is spent in kernels and a part is not, as far as a busy machine can tell.

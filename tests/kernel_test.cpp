@@ -118,6 +118,30 @@ TEST(StrangeIds, AreNotFollowedOutOfASlice) {
   }
 }
 
+// A pooling behind a relu is masked by the very tensor it pools, which kernels may use to read it once.
+TEST(MaskedPooling, ByWhatItPools) {
+  for (const int64_t channels : {1, 6, 16, 19})
+    for (const char* window : {"kernel=[2,2], stride=[2,2]", "kernel=[3,3], stride=[2,2], pad=[1,1,1,1]"}) {
+      const std::string x = fmt::format("f32[2,6,10,{}]", channels), y = fmt::format("f32[2,3,5,{}]", channels);
+      const ir::Graph graph = ir::parse(
+          fmt::format("program p\n%0 = input {{name=\"x\"}} : {}\n%1 = input {{name=\"dy\"}} : {}\n"
+                      "%2 = max_pool_grad(%0, %1, %0) {{epilogue=\"mask\", {}}} : {}\noutput(%2) {{name=\"dx\"}}\n",
+                      x, y, window, x));
+      step::Tensors inputs{{"x", std::vector<double>(static_cast<size_t>(120 * channels))},
+                           {"dy", std::vector<double>(static_cast<size_t>(30 * channels))}};
+      for (size_t i = 0; i < inputs["x"].size(); ++i) inputs["x"][i] = static_cast<double>(i * i * 7 % 23) - 15;
+      for (size_t i = 0; i < inputs["dy"].size(); ++i) inputs["dy"][i] = static_cast<double>(i % 11) - 5;
+      device::Device* ref = device_under_test("ref");
+      if (!ref) GTEST_SKIP();
+      const auto expected = step::run_once(*ref, graph, inputs);
+      for (const char* name : {"cpu", "opencl"}) {
+        device::Device* device = device_under_test(name);
+        if (!device) continue;
+        EXPECT_EQ(step::run_once(*device, graph, inputs), expected) << name << " " << x << " " << window;
+      }
+    }
+}
+
 // A sum of very many terms of one sign, as in the gradient that comes back from a large vocabulary: its error is that
 // of a few roundings, not one that grows with each term.
 TEST(LongSums, AreExactToAFewRoundings) {

@@ -5,8 +5,10 @@
 #include <cstdlib>
 
 #include "alloc_count.h"
+#include "base/clock.h"
 #include "harness.h"
 #include "model/init.h"
+#include "prof/report.h"
 #include "step/devices.h"
 #include "step/programs.h"
 #include "step/session.h"
@@ -154,6 +156,35 @@ TEST_F(CutLedgers, StepsInPiecesDoNotWaitEither) {
   }
 }
 
+// The ledger's times of launches, added up, are what the driver itself says its kernels took.
+TEST_F(Ledgers, LaunchTimesAreTheDriversOwn) {
+  const auto lenet = session(step::Residency::resident);
+  for (int i = 0; i < 3; ++i) step(*lenet, i);
+  device_->finish();
+  icd_.reset();
+  const prof::Measured m = prof::measure(*lenet, 0, {.seconds = 0, .min_steps = 1, .warmup = 1, .classes = 10});
+  ASSERT_EQ(m.launch_seconds.size(), static_cast<size_t>(lenet->ledger(0).launches));
+  for (double seconds : m.launch_seconds) EXPECT_GT(seconds, 0);
+  icd_.reset();
+  device_->start_profile();
+  for (int i = 0; i < 5; ++i) step(*lenet, i);
+  const double begin = now();
+  device_->finish();
+  const double end = now();
+  const device::Timeline timeline = device_->stop_profile();
+  double told = 0;
+  int64_t kernels = 0;
+  for (const device::Event& e : timeline.events)
+    if (e.kind == device::EventKind::kernel) {
+      told += e.end - e.start;
+      ++kernels;
+    }
+  EXPECT_EQ(kernels, 5 * lenet->ledger(0).launches);
+  EXPECT_NEAR(told, 1e-9 * static_cast<double>(icd_.total("kernel_ns")), 1e-7);
+  EXPECT_LE(timeline.events.back().end, end) << "on the host's clock";
+  EXPECT_LT(begin - timeline.events.front().start, 60);
+}
+
 TEST_F(Ledgers, NaiveAndWeightsPayWhatTheLedgerSays) {
   for (step::Residency residency : {step::Residency::naive, step::Residency::weights}) {
     const auto lenet = session(residency);
@@ -168,25 +199,6 @@ TEST_F(Ledgers, NaiveAndWeightsPayWhatTheLedgerSays) {
     EXPECT_EQ(icd_.total("creations"), 0) << name_of(residency);
     EXPECT_GT(ledger.waits, ledger.launches) << name_of(residency);
   }
-}
-
-// A copy that runs beside a kernel costs only what it takes longer; what is left of the wall is wait or launch.
-TEST(TimeSplit, OverlapsCountOnce) {
-  device::Timeline timeline;
-  timeline.events = {{device::EventKind::kernel, 0, 0, 10}, {device::EventKind::write, -1, 5, 12}};
-  timeline.blocked = 14;
-  const step::TimeSplit split = step::split(timeline, 15);
-  EXPECT_DOUBLE_EQ(split.compute, 10);
-  EXPECT_DOUBLE_EQ(split.movement, 2);
-  EXPECT_DOUBLE_EQ(split.wait, 2);
-  EXPECT_DOUBLE_EQ(split.launch, 1);
-}
-
-TEST(TimeSplit, KernelsBesideKernelsCountOnce) {
-  device::Timeline timeline;
-  const auto kernel = device::EventKind::kernel;
-  timeline.events = {{kernel, 0, 0, 10}, {kernel, 1, 2, 5}, {kernel, 2, 8, 12}, {kernel, 3, 20, 21}};
-  EXPECT_DOUBLE_EQ(step::split(timeline, 21).compute, 13);
 }
 
 }  // namespace

@@ -182,6 +182,26 @@ TEST(UpdateGrouping, OneNodePerSettings) {
   EXPECT_NE(text.find("write(%6) {state=\"b\"}"), std::string::npos) << text;
 }
 
+// Large gradients are used as soon as they are known, so that their memory can serve again: the update of b, whose
+// gradient comes first, does not wait for a's. What belongs to no large group goes with the last one.
+TEST(UpdateGrouping, LargeGradientsDoNotWaitForTheLastOne) {
+  const std::string big = "f32[3000,1000]";
+  const std::string text =
+      after(update_grouping, "program p\nstate a : " + big + "\nstate b : " + big + "\nstate c : f32[2]\n" +
+                                 "%0 = input {name=\"x\"} : " + big + "\n%1 = relu(%0) : " + big +
+                                 "\n%2 = relu(%1) : " + big +
+                                 "\n%3 = control {name=\"lr\"} : f32[]\n%4 = read {state=\"a\"} : " + big +
+                                 "\n%5 = read {state=\"b\"} : " + big + "\n%6 = read {state=\"c\"} : f32[2]\n" +
+                                 "%7 = sgd(%3, %4, %2) {decay=0x0p+0, momentum=0x0p+0} : " + big +
+                                 "\n%8 = sgd(%3, %5, %1) {decay=0x0p+0, momentum=0x0p+0} : " + big +
+                                 "\n%9 = sgd(%3, %6, %6) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\n" +
+                                 "write(%7) {state=\"a\"}\nwrite(%8) {state=\"b\"}\nwrite(%9) {state=\"c\"}\n");
+  const size_t first = text.find("sgd("), second = text.find("sgd(", first + 1);
+  EXPECT_LT(first, text.find("relu", text.find("relu") + 1)) << text;
+  EXPECT_GT(second, text.rfind("relu")) << text;
+  EXPECT_EQ(text.find("sgd(", second + 1), std::string::npos) << text;
+}
+
 TEST(UpdateGrouping, OtherSettingsStayApart) {
   const std::string text = kUpdates +
                            "%5 = sgd(%0, %1, %3) {decay=0x0p+0, momentum=0x0p+0} : f32[2]\n"

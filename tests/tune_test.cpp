@@ -149,6 +149,15 @@ TEST(Tuner, AWrongCandidateIsNeverTheBest) {
   EXPECT_EQ(r.best().candidate, "right");
 }
 
+TEST(Tuner, NoiseChangesNoChoice) {
+  EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"hardly faster", 0.99, false}}}).best().candidate,
+            "estimated");
+  EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"faster", 0.97, false}, {"fastest", 0.965, false}}})
+                .best()
+                .candidate,
+            "fastest");
+}
+
 // A way to multiply that answers nothing and takes no time.
 void expand_nothing(device::Expansion& e) { e.result(0, e.launch("fill_nothing", {e.in(0)}, e.out_type(0))); }
 opencl::Call bind_nothing(const device::LaunchSpec& launch, const device::Target&) {

@@ -24,15 +24,22 @@ struct Counters {
   int64_t launches = 0, waits = 0, writes = 0, reads = 0, bytes_in = 0, bytes_out = 0;
 };
 
+// What ran and what the host did meanwhile, all in seconds on the host's clock (base/clock.h).
 enum class EventKind { kernel, write, read };
 struct Event {
   EventKind kind = EventKind::kernel;
   int launch = -1;            // index in the executable's launch list
-  double start = 0, end = 0;  // seconds on the device's clock: the work running
+  double start = 0, end = 0;  // the work running
+  double queued = 0;          // handed to the driver, or as much earlier as is not known
+};
+enum class HostKind { queueing, blocked };  // in a call that queues work; in read, wait or finish
+struct HostSpan {
+  HostKind kind = HostKind::queueing;
+  double start = 0, end = 0;
 };
 struct Timeline {
-  std::vector<Event> events;  // in order of start
-  double blocked = 0;         // seconds the host spent blocked in read, wait, finish
+  std::vector<Event> events;   // in order of start
+  std::vector<HostSpan> host;  // in order, none inside another
 };
 
 class Storage {

@@ -27,9 +27,11 @@ class Reverse {
       : graph_(graph), depends_(depends_on(graph, wanted)), d_(graph.values.size(), kNoValue) {}
 
   ir::Values run(Value loss, const ir::Values& wanted) {
+    const ir::Origin before = graph_.origin;
     at(loss) = graph_.constant(1, graph_.type(loss));
     for (size_t n = graph_.nodes.size(); n-- > 0;)
       if (n < nodes_before_) visit(graph_.nodes[n]);
+    graph_.origin = before;
     ir::Values result;
     for (Value v : wanted) result.push_back(at(v) == kNoValue ? graph_.constant(0, graph_.type(v)) : at(v));
     return result;
@@ -53,6 +55,7 @@ class Reverse {
     if (!arrived || !wanted) return;
     const ops::OpDef& op = ops::get(node.op);
     if (!op.grad) fail("op `{}` lies between a trained parameter and the loss, but has no gradient rule", node.op);
+    graph_.origin = {node.origin.layer, true};
     ops::GradBuilder builder(graph_, node, douts, wants);
     op.grad(builder);
     for (size_t i = 0; i < node.inputs.size(); ++i)

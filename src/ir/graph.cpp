@@ -23,7 +23,7 @@ void Graph::declare(const State& state) {
 
 const Node& Graph::append(std::string_view op, const Values& inputs, const std::vector<Type>& types,
                           const Attrs& attrs) {
-  Node node{std::string(op), inputs, {}, attrs};
+  Node node{std::string(op), inputs, {}, attrs, origin};
   for (size_t i = 0; i < types.size(); ++i) {
     node.outputs.push_back(static_cast<Value>(values.size()));
     values.push_back({types[i], static_cast<int>(nodes.size()), static_cast<int>(i)});
@@ -65,6 +65,23 @@ std::vector<std::vector<int>> users_of(const Graph& graph) {
   return users;
 }
 
+void fill_origins(Graph& graph) {
+  const auto users = users_of(graph);
+  for (size_t n = graph.nodes.size(); n-- > 0;)
+    for (Value v : graph.nodes[n].outputs)
+      for (int user : users[static_cast<size_t>(v)])
+        if (graph.nodes[n].origin.layer.empty()) graph.nodes[n].origin = graph.nodes[static_cast<size_t>(user)].origin;
+  for (Node& node : graph.nodes)
+    for (Value v : node.inputs)
+      if (node.origin.layer.empty()) node.origin = graph.producer(v).origin;
+}
+
+void Rebuild::map(Value old, Value fresh) {
+  map_[static_cast<size_t>(old)] = fresh;
+  Origin& origin = to.nodes[static_cast<size_t>(to.values[static_cast<size_t>(fresh)].producer)].origin;
+  if (origin.layer.empty()) origin = from_.producer(old).origin;
+}
+
 Value Rebuild::operator()(Value old) const {
   const Value fresh = map_[static_cast<size_t>(old)];
   SITU_ASSERT(fresh != kNoValue, "value %{} is used before it is rebuilt", old);
@@ -81,6 +98,7 @@ void Rebuild::copy(const Node& node) {
   std::vector<Type> types;
   for (Value v : node.outputs) types.push_back(from_.type(v));
   const Values fresh = to.append(node.op, (*this)(node.inputs), types, node.attrs).outputs;
+  to.nodes.back().origin = node.origin;
   for (size_t i = 0; i < fresh.size(); ++i) map(node.outputs[i], fresh[i]);
 }
 

@@ -31,11 +31,19 @@ using Value = int32_t;
 inline constexpr Value kNoValue = -1;
 using Values = std::vector<Value>;
 
+// The layer of the model that a node serves, for profiles: never printed, compared or decided by.
+struct Origin {
+  std::string layer;      // empty: not known
+  bool backward = false;  // it computes a gradient
+  bool operator==(const Origin&) const = default;
+};
+
 struct Node {
   std::string op;
   Values inputs;
   Values outputs;
   Attrs attrs;
+  Origin origin = {};
 };
 
 struct ValueInfo {
@@ -55,6 +63,7 @@ struct Graph {
   std::vector<State> states;
   std::vector<Node> nodes;
   std::vector<ValueInfo> values;
+  Origin origin = {};  // of nodes appended from now on
 
   const Type& type(Value v) const { return values[static_cast<size_t>(v)].type; }
   const Node& producer(Value v) const { return nodes[static_cast<size_t>(values[static_cast<size_t>(v)].producer)]; }
@@ -78,6 +87,9 @@ bool is_source(std::string_view op);      // input, control, const, read: no inp
 std::vector<std::vector<int>> users_of(
     const Graph& graph);  // for each value, the nodes that read it, in order, once each
 
+// Nodes of unknown origin take that of a node that reads them, or else of one they read: what a pass adds serves those.
+void fill_origins(Graph& graph);
+
 // Copies a graph node by node while a pass changes it: map old values to new ones, copy what stays.
 class Rebuild {
  public:
@@ -88,8 +100,8 @@ class Rebuild {
   Graph to;
   Value operator()(Value old) const;  // the new name of an old value; a bug if it has none yet
   Values operator()(const Values& olds) const;
-  void map(Value old, Value fresh) { map_[static_cast<size_t>(old)] = fresh; }
-  void copy(const Node& node);  // append with mapped inputs, same types and attributes
+  void map(Value old, Value fresh);  // the node behind `fresh` takes the old one's origin, if it has none yet
+  void copy(const Node& node);       // append with mapped inputs, same types and attributes
 
  private:
   const Graph& from_;

@@ -53,6 +53,7 @@ Built build(const Model& model, ir::Graph& graph, Value x, const BuildOptions& o
       const Kind& kind = find_kind(spec.kind);
       const ir::Values inputs = inputs_of(spec, kind, by_name, last);
       const size_t first = graph.nodes.size();
+      graph.origin = {spec.name};
       const Value y = kind.build(context, spec, inputs);
       const Shape image = context.flattened_from(inputs[0]);  // an activation or dropout keeps the order of elements
       if (image.rank() && context.shape(y) == context.shape(inputs[0])) context.note_flattened(y, image);
@@ -64,6 +65,7 @@ Built build(const Model& model, ir::Graph& graph, Value x, const BuildOptions& o
       fail("{}: layer `{}` ({}): {}", place_of(model, written), written.name, written.kind, e.what());
     }
   }
+  graph.origin = {};
   built.logits = last;
   if (graph.type(last).shape.cols() != model.classes)
     fail("{}: the last layer gives {}, its last axis should be the {} classes", model.name, to_string(graph.type(last)),

@@ -67,7 +67,7 @@ ir::Graph epilogue_fusion(const ir::Graph& graph) {
       absorbed[host] = true;
       open[host] = false;
     } else {
-      chains[out] = {node.op, node.inputs, {}, node.attrs};
+      chains[out] = {node.op, node.inputs, {}, node.attrs, node.origin};
     }
     open[out] = users[out].size() == 1 && ops::epilogue_of(chains[out].attrs).size() < kMostSteps;
   }
@@ -82,6 +82,7 @@ ir::Graph epilogue_fusion(const ir::Graph& graph) {
       rebuild.map(
           node.outputs[0],
           rebuild.to.append(fused.op, rebuild(fused.inputs), {graph.type(node.outputs[0])}, fused.attrs).outputs[0]);
+      rebuild.to.nodes.back().origin = fused.origin;  // the host's, where the time goes
     }
   }
   return std::move(rebuild.to);

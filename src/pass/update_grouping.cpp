@@ -1,8 +1,11 @@
 // update_grouping.cpp -- the updates of all parameters that share settings and scalars become one node, so one launch:
 // sgd(lr, w0, g0, m0) and sgd(lr, w1, g1, m1) -> sgd(lr, w0, g0, m0, w1, g1, m1).
 //
-// The group stands where its last member stood; writes move to the end, since nothing may read what they replace, and
-// averages of updated parameters (ema) right before them, since those come from any group.
+// Gradients live until they are used, so a large model gets several groups: each stands where the last of its gradients
+// is known, and its gradients' memory is free from there on. The last group (of a small model: the only one) stands
+// where its last member stood; writes move to the end, since nothing may read what they replace, and averages of
+// updated parameters (ema) right before them, since those come from any group.
+#include <algorithm>
 #include <map>
 
 #include "ops/update.h"
@@ -10,6 +13,13 @@
 
 namespace situ::pass {
 namespace {
+
+using Members = std::vector<const ir::Node*>;
+struct Group {
+  Members members;
+  size_t ready = 0;  // the node after which all operands are known
+};
+constexpr int64_t kGroupBytes = int64_t{8} << 20;  // of parameters: worth a launch
 
 // How many leading operands all members share: the scalars.
 size_t shared_operands(const ir::Node& node) {
@@ -20,6 +30,46 @@ std::string group_key(const ir::Node& node) {
   std::string key = node.op + ir::to_string(node.attrs);
   for (size_t i = 0; i < shared_operands(node); ++i) key += " %" + std::to_string(node.inputs[i]);
   return key;
+}
+
+// For each node: the last node it waits for that depends on the batch, itself if it does; 0: none. What depends on
+// states and scalars alone can be had at any time.
+std::vector<size_t> known_after(const ir::Graph& graph) {
+  std::vector<size_t> known(graph.nodes.size());
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    bool waits = graph.nodes[n].op == "input";
+    for (ir::Value v : graph.nodes[n].inputs)
+      waits |= known[static_cast<size_t>(graph.values[static_cast<size_t>(v)].producer)] > 0;
+    known[n] = waits ? std::max<size_t>(n, 1) : 0;
+  }
+  return known;
+}
+
+std::vector<Group> cut(const ir::Graph& graph, const Members& members, const std::vector<size_t>& known) {
+  const auto ready = [&](const ir::Node* node) {
+    size_t last = 0;
+    for (ir::Value v : node->inputs)
+      last = std::max(last, known[static_cast<size_t>(graph.values[static_cast<size_t>(v)].producer)]);
+    return last;
+  };
+  int64_t bytes = 0;
+  for (const ir::Node* node : members) bytes += 4 * graph.type(node->outputs[0]).count();
+  if (bytes <= kGroupBytes) return {{members, 0}};
+  Members sorted = members;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const ir::Node* a, const ir::Node* b) { return ready(a) < ready(b); });
+  std::vector<Group> groups(1);
+  bytes = 0;
+  for (const ir::Node* node : sorted) {
+    if (bytes >= kGroupBytes && ready(node) > groups.back().ready) {
+      groups.emplace_back();
+      bytes = 0;
+    }
+    groups.back().members.push_back(node);
+    groups.back().ready = ready(node);
+    bytes += 4 * graph.type(node->outputs[0]).count();
+  }
+  return groups;
 }
 
 void emit_group(ir::Rebuild& rebuild, const ir::Graph& graph, const std::vector<const ir::Node*>& members) {
@@ -58,29 +108,52 @@ std::vector<bool> movable_updates(const ir::Graph& graph) {
 }  // namespace
 
 ir::Graph update_grouping(const ir::Graph& graph) {
-  using Members = std::vector<const ir::Node*>;
   const std::vector<bool> movable = movable_updates(graph);
-  std::map<std::string, Members> groups;
+  const std::vector<size_t> known = known_after(graph);
+  std::map<std::string, Members> by_key;
   for (size_t n = 0; n < graph.nodes.size(); ++n)
-    if (movable[n]) groups[group_key(graph.nodes[n])].push_back(&graph.nodes[n]);
+    if (movable[n]) by_key[group_key(graph.nodes[n])].push_back(&graph.nodes[n]);
+  std::vector<Members> averages;
+  std::multimap<size_t, Members> early;            // by the node that they follow
+  std::map<const ir::Node*, const Members*> late;  // by the member in whose place they stand
+  std::vector<Group> last_groups;
+  last_groups.reserve(by_key.size());
+  for (const auto& [key, members] : by_key) {
+    std::vector<Group> groups = members[0]->op == "ema" ? std::vector<Group>{{members, 0}} : cut(graph, members, known);
+    for (size_t i = 0; i + 1 < groups.size(); ++i) early.emplace(groups[i].ready, std::move(groups[i].members));
+    last_groups.push_back(std::move(groups.back()));
+    late[members.back()] = &last_groups.back().members;
+  }
 
   ir::Rebuild rebuild(graph);
+  std::vector<bool> done(graph.nodes.size());
+  const auto copy = [&](const auto& self, size_t n) -> void {  // with what it needs, as far as that is not there
+    if (done[n]) return;
+    done[n] = true;
+    for (ir::Value v : graph.nodes[n].inputs)
+      self(self, static_cast<size_t>(graph.values[static_cast<size_t>(v)].producer));
+    rebuild.copy(graph.nodes[n]);
+  };
+  const auto emit = [&](const Members& members) {
+    for (const ir::Node* member : members)
+      for (ir::Value v : member->inputs) copy(copy, static_cast<size_t>(graph.values[static_cast<size_t>(v)].producer));
+    emit_group(rebuild, graph, members);
+  };
   Members writes;
-  std::vector<const Members*> averages;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const ir::Node& node = graph.nodes[n];
-    if (node.op == "write") {
+    if (node.op == "write")
       writes.push_back(&node);
-    } else if (!movable[n]) {
-      rebuild.copy(node);
-    } else if (const Members& members = groups.at(group_key(node)); members.back() == &node) {
-      if (node.op == "ema")
-        averages.push_back(&members);
-      else
-        emit_group(rebuild, graph, members);
-    }
+    else if (!movable[n])
+      copy(copy, n);
+    else if (const auto group = late.find(&node); group != late.end() && node.op == "ema")
+      averages.push_back(*group->second);
+    else if (group != late.end())
+      emit(*group->second);
+    const auto [first, last] = early.equal_range(n);
+    for (auto it = first; it != last; ++it) emit(it->second);
   }
-  for (const Members* members : averages) emit_group(rebuild, graph, *members);
+  for (const Members& members : averages) emit_group(rebuild, graph, members);
   for (const ir::Node* node : writes) rebuild.copy(*node);
   return std::move(rebuild.to);
 }

@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "prof/report.h"
+#include "prof/profile.h"
+#include "step/programs.h"
 
 namespace situ::prof {
 namespace {
@@ -25,7 +26,7 @@ class Feed {
       if (field.name == "weight") scale_ = 1.0f / static_cast<float>(field.type.count());  // one per label
     }
   }
-  void step() {
+  void step(float rate = 1e-4f) {
     step::Batch& batch = session_.next_batch();
     const auto& inputs = session_.compiled().memory.inputs();
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -38,7 +39,7 @@ class Feed {
         std::ranges::copy(values_[i], batch.f32(inputs[i].name).begin());
       }
     }
-    batch.set("lr", 1e-4f);
+    batch.set("lr", rate);
     batch.set("scale", scale_);
     batch.set("step", static_cast<int32_t>(step_++));
     session_.run(program_, batch);
@@ -89,45 +90,77 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   m.median_seconds = times[times.size() / 2];
 }
 
-void profile(Feed& feed, step::Session& session, Measured& m) {
-  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(0.3 / m.median_seconds), 3, 50);
-  session.device().start_profile();
+// The same steps plain and profiled, in turns: a machine that slows down slows both.
+struct Turn {
+  double plain = 0;           // seconds of the plain steps
+  double begin = 0, end = 0;  // of the profiled ones
+  device::Timeline timeline;
+  double profiled() const { return end - begin; }
+};
+
+Turn take_turn(Feed& feed, step::Session& session, int64_t steps) {
+  Turn turn;
   const double start = now();
   for (int64_t i = 0; i < steps; ++i) feed.step();
   feed.finish();
-  const double wall = now() - start;
-  device::Timeline timeline = session.device().stop_profile();
-  m.split = step::split(timeline, wall);
-  for (double* part : {&m.split.wall, &m.split.compute, &m.split.movement, &m.split.launch, &m.split.wait})
-    *part /= static_cast<double>(steps);
-  m.launch_seconds.assign(m.ledger.list.size(), 0);
-  m.launch_best.assign(m.ledger.list.size(), 1e300);
-  for (const device::Event& e : timeline.events)
-    if (e.kind == device::EventKind::kernel && e.launch >= 0 &&
-        static_cast<size_t>(e.launch) < m.launch_seconds.size()) {
-      m.launch_seconds[static_cast<size_t>(e.launch)] += (e.end - e.start) / static_cast<double>(steps);
-      double& best = m.launch_best[static_cast<size_t>(e.launch)];
-      best = std::min(best, e.end - e.start);
-    }
+  turn.plain = now() - start;
+  session.device().start_profile();
+  turn.begin = now();
+  for (int64_t i = 0; i < steps; ++i) feed.step();
+  feed.finish();
+  turn.end = now();
+  turn.timeline = session.device().stop_profile();
+  return turn;
 }
 
-// The wall of plain steps and the kernels' time of profiled ones, in turns: a machine that slows down slows both. The
-// profile's own cost is in neither. Kernels that overlap count once.
+// The seconds of each launch in each step.
+void collect(const device::Timeline& timeline, std::vector<std::vector<double>>& launches) {
+  for (const device::Event& e : timeline.events)
+    if (e.kind == device::EventKind::kernel && e.launch >= 0 && static_cast<size_t>(e.launch) < launches.size())
+      launches[static_cast<size_t>(e.launch)].push_back(e.end - e.start);
+}
+
+double median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Short turns, of which the fastest counts, and medians of launches: what else the machine does hits a few of them.
+void profile(Feed& feed, step::Session& session, const MeasureOptions& options, Measured& m) {
+  constexpr int kTurns = 40, kLeast = 3;
+  m.profiled_steps = std::clamp<int64_t>(static_cast<int64_t>(0.01 / m.best_seconds), 2, 64);
+  const auto steps = static_cast<double>(m.profiled_steps);
+  std::vector<std::vector<double>> launches(m.ledger.list.size());
+  Turn best;
+  const double start = now();
+  for (int i = 0; i < kTurns && (i < kLeast || now() - start < options.seconds); ++i) {
+    Turn turn = take_turn(feed, session, m.profiled_steps);
+    collect(turn.timeline, launches);
+    m.plain_seconds = i == 0 ? turn.plain / steps : std::min(m.plain_seconds, turn.plain / steps);
+    if (i == 0 || turn.profiled() < best.profiled()) best = std::move(turn);
+  }
+  m.begin = best.begin;
+  m.split = step::split(best.timeline, best.begin, best.end) / steps;
+  m.timeline = std::move(best.timeline);
+  m.launch_seconds.clear();
+  m.launch_best.clear();
+  for (std::vector<double>& seconds : launches) {
+    m.launch_best.push_back(seconds.empty() ? 0 : *std::ranges::min_element(seconds));
+    m.launch_seconds.push_back(median(seconds));
+  }
+}
+
+// The profile's own cost is in neither. Kernels that overlap count once.
 Measured::Outside outside_kernels(Feed& feed, step::Session& session, int64_t steps) {
   constexpr int64_t kTurns = 5;
   Measured::Outside outside;
-  for (int64_t turn = 0; turn < kTurns; ++turn) {
-    const int64_t count = steps * (turn + 1) / kTurns - outside.steps;
-    const double start = now();
-    for (int64_t i = 0; i < count; ++i) feed.step();
-    feed.finish();
-    outside.wall += now() - start;
-    session.device().start_profile();
-    for (int64_t i = 0; i < count; ++i) feed.step();
-    feed.finish();
-    device::Timeline timeline = session.device().stop_profile();
-    std::erase_if(timeline.events, [](const device::Event& e) { return e.kind != device::EventKind::kernel; });
-    outside.kernels += step::split(timeline, 0).compute;
+  for (int64_t i = 0; i < kTurns; ++i) {
+    const int64_t count = steps * (i + 1) / kTurns - outside.steps;
+    const Turn turn = take_turn(feed, session, count);
+    outside.wall += turn.plain;
+    outside.kernels += step::kernel_seconds(turn.timeline);
     outside.steps += count;
   }
   return outside;
@@ -141,6 +174,20 @@ void run_one_step(step::Session& session, int program, int classes) {
   feed.finish();
 }
 
+Curve loss_curve(step::Session& session, int program, int classes) {
+  constexpr int kSteps = 60;
+  constexpr double kSeconds = 2;
+  Curve curve{"made-up data", {}};
+  if (session.compiled().memory.find_state(step::kTrainMetrics) == nullptr) return curve;
+  Feed feed(session, program, classes);
+  const double begin = now();
+  for (int i = 1; i <= kSteps && (i < 5 || now() - begin < kSeconds); ++i) {
+    feed.step(0.01f);
+    curve.points.emplace_back(i, session.get(step::kTrainMetrics)[3]);
+  }
+  return curve;
+}
+
 Measured measure(step::Session& session, int program, const MeasureOptions& options) {
   Measured m;
   m.device = session.device().target().name;
@@ -149,7 +196,7 @@ Measured measure(step::Session& session, int program, const MeasureOptions& opti
   m.batch = session.compiled().memory.inputs().empty() ? 0 : session.compiled().memory.inputs()[0].type.shape[0];
   Feed feed(session, program, options.classes);
   time_blocks(feed, session, options, m);
-  if (options.profiled) profile(feed, session, m);
+  if (options.profiled) profile(feed, session, options, m);
   if (options.outside_steps > 0) m.outside = outside_kernels(feed, session, options.outside_steps);
   return m;
 }

@@ -44,6 +44,7 @@ std::string bench_line(const Measured& m) {
   j["movement"] = m.split.movement;
   j["launch"] = m.split.launch;
   j["wait"] = m.split.wait;
+  j["idle"] = m.split.idle;
   if (m.outside) j["outside"] = rounded(m.outside->share(), 4);
   j["programs"] = m.programs;
   j["first_step_s"] = rounded(m.first_step_seconds, 3);
@@ -54,11 +55,15 @@ std::string to_json(const Measured& m) {
   ordered_json j = ordered_json::parse(bench_line(m));
   j["persistent_mib"] = mib(m.ledger.persistent_bytes);
   j["profiled_wall"] = m.split.wall;
+  j["profiled_steps"] = m.profiled_steps;
+  j["plain_wall"] = m.plain_seconds;
   j["program"] = m.ledger.program;
   for (size_t i = 0; i < m.ledger.list.size(); ++i) {
     const auto& l = m.ledger.list[i];
     j["list"].push_back({{"kernel", l.kernel},
                          {"operands", l.detail},
+                         {"layer", l.origin.layer},
+                         {"backward", l.origin.backward},
                          {"flops", l.flops},
                          {"bytes", l.bytes},
                          {"seconds", i < m.launch_seconds.size() ? m.launch_seconds[i] : 0.0}});
@@ -88,9 +93,16 @@ Measured from_json(const std::string& text, const std::string& origin) {
     m.ledger.program = j.at("program");
     m.programs = j.value("programs", int64_t{0});
     m.first_step_seconds = j.value("first_step_s", 0.0);
-    m.split = {j.at("profiled_wall"), j.at("compute"), j.at("movement"), j.at("launch"), j.at("wait")};
+    m.split = {j.at("profiled_wall"), j.at("compute"), j.at("movement"),
+               j.at("launch"),        j.at("wait"),    j.value("idle", 0.0)};
+    m.profiled_steps = j.value("profiled_steps", int64_t{0});
+    m.plain_seconds = j.value("plain_wall", 0.0);
     for (const json& l : j.value("list", json::array())) {
-      m.ledger.list.push_back({l.at("kernel"), l.at("operands"), l.at("flops"), l.at("bytes")});
+      m.ledger.list.push_back({l.at("kernel"),
+                               l.at("operands"),
+                               l.at("flops"),
+                               l.at("bytes"),
+                               {l.value("layer", ""), l.value("backward", false)}});
       m.launch_seconds.push_back(l.at("seconds"));
     }
     return m;
@@ -122,6 +134,7 @@ std::string side_by_side(const std::vector<Measured>& columns) {
       {"time in movement", [](const Measured& m) { return share(m.split.movement, m.split.wall); }},
       {"time in launch", [](const Measured& m) { return share(m.split.launch, m.split.wall); }},
       {"time in wait", [](const Measured& m) { return share(m.split.wait, m.split.wall); }},
+      {"time idle", [](const Measured& m) { return share(m.split.idle, m.split.wall); }},
   };
   std::string text = fmt::format("{:22}", "per step");
   for (const Measured& m : columns) text += fmt::format("  {:<36.36}", m.device);

@@ -17,9 +17,15 @@ struct Measured {
   int64_t steps = 0;
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
   double processor_seconds = 0;                 // that all threads of the process ran for a step, at best
-  step::TimeSplit split;                        // per step, from a profiled run of its own
-  std::vector<double> launch_seconds;           // per launch, mean of the profiled run
-  std::vector<double> launch_best;              // and the shortest of it
+  // From profiled runs, which took turns with plain ones.
+  step::TimeSplit split;                                              // per step of the fastest
+  std::vector<double> launch_seconds;                                 // per launch, median over the steps of all
+  std::vector<double> launch_best;                                    // and the shortest
+  int64_t profiled_steps = 0;                                         // in each
+  double plain_seconds = 0;                                           // of a step in the fastest plain run
+  double begin = 0;                                                   // of the timeline, on the host's clock
+  device::Timeline timeline;                                          // of the fastest; not kept in files
+  double overhead() const { return split.wall / plain_seconds - 1; }  // of profiling
   struct Outside {
     int64_t steps = 0;
     double wall = 0;     // seconds of that many steps, without profiling
@@ -32,7 +38,8 @@ struct Measured {
   double first_step_seconds = 0;  // from the start of the command to the end of its first step; 0: not measured
 };
 
-// Runs `program` for about `seconds` without profiling, then briefly with it. The session's states go on changing.
+// Runs `program` for about `seconds` without profiling, then for as long or less with it. The session's states go on
+// changing.
 struct MeasureOptions {
   double seconds = 1;
   int64_t min_steps = 20, warmup = 5;

@@ -71,6 +71,7 @@ class Compiler {
     graph = stage("settle", plan::settle_writes(graph));
     graph = stage("order", plan::order(graph));
     graph = stage("in_place", plan::in_place(graph));
+    ir::fill_origins(graph);
     Program program{graph.name, graph, plan::place(graph, device_.target(), memory), {}};
     plan::check(program.graph, program.plan, device_.target());
     program.launches = plan::launches_of(program.graph, program.plan);

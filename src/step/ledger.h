@@ -18,15 +18,24 @@ struct Ledger {
   struct Launch {
     std::string kernel, detail;
     double flops = 0, bytes = 0;
+    ir::Origin origin = {};  // the layer it serves
   };
   std::vector<Launch> list;
 };
 
-// Where wall time went: each second is booked once. A running kernel is compute, a running copy is movement; with
-// neither running, a host that sits in a blocking call waits, and the rest is launch (work submitted, nothing running).
+// Where wall time went: each second is booked once.
+//   compute    a kernel runs
+//   movement   no kernel runs, a copy does
+//   launch     nothing runs, though work is queued, or the host is queueing it
+//   wait       nothing runs or is queued, and the host is still in the call that waits for it
+//   idle       nothing runs or is queued: the host does something else, such as making the batch
 struct TimeSplit {
-  double wall = 0, compute = 0, movement = 0, launch = 0, wait = 0;
+  double wall = 0, compute = 0, movement = 0, launch = 0, wait = 0, idle = 0;
+  TimeSplit operator/(double by) const {
+    return {wall / by, compute / by, movement / by, launch / by, wait / by, idle / by};
+  }
 };
-TimeSplit split(const device::Timeline& timeline, double wall);
+TimeSplit split(const device::Timeline& timeline, double begin, double end);  // of the seconds in between
+double kernel_seconds(const device::Timeline& timeline);                      // in which at least one kernel runs
 
 }  // namespace situ::step

@@ -28,6 +28,7 @@ struct Forward {
     const int64_t rows = graph.type(logits).shape.rows(), classes = graph.type(logits).shape.cols();
     if (graph.type(logits).shape.rank() != 2)
       logits = ops::emit(graph, "reshape", {logits}, {{"shape", ir::Ints{rows, classes}}});
+    graph.origin = {kLossLayer};
     const bool of_classes = spec.loss.of_classes();
     if (!of_classes && classes != 1) fail("a loss over numbers needs a model with one output, not {}", classes);
     const Value labels = graph.input("labels", of_classes ? i32({rows}) : f32({rows, 1}));
@@ -116,7 +117,9 @@ void read_averages(ir::Graph& graph) {
 
 ir::Graph train_program(const ProgramSpec& spec) {
   Forward forward(spec, "train", true, kTrainMetrics);
-  model::append_updates(forward.graph, spec.optimizer, forward.gradients(spec.optimizer));
+  const std::vector<model::Update> updates = forward.gradients(spec.optimizer);
+  forward.graph.origin = {kOptimizerLayer};
+  model::append_updates(forward.graph, spec.optimizer, updates);
   forward.write_metrics();
   return std::move(forward.graph);
 }
@@ -125,6 +128,7 @@ ir::Graph micro_program(const ProgramSpec& spec) {
   Forward forward(spec, "micro", true, kTrainMetrics);
   ir::Graph& graph = forward.graph;
   const auto gradients = forward.gradients(spec.optimizer);
+  graph.origin = {kOptimizerLayer};
   const Value keep = graph.control("keep");
   for (const auto& [parameter, gradient] : gradients) {
     graph.declare(accumulator_state(*graph.find_state(parameter)));
@@ -141,6 +145,7 @@ ir::Graph apply_program(const ProgramSpec& spec) {
   const Forward forward(spec, "apply", true, kTrainMetrics);  // only for its parameters
   ir::Graph graph;
   graph.name = "apply";
+  graph.origin = {kOptimizerLayer};
   std::vector<model::Update> updates;
   for (const ir::State& state : forward.graph.states) {
     if (!model::is_trained(state)) continue;

@@ -37,6 +37,10 @@ ir::Graph evaluate_program(const ProgramSpec& spec);
 ir::Graph infer_program(const ProgramSpec& spec);
 ir::Graph program_by_name(const ProgramSpec& spec, std::string_view name);
 
+// Origins of nodes that serve no layer of the model.
+inline constexpr const char* kLossLayer = "(loss)";
+inline constexpr const char* kOptimizerLayer = "(optimizer)";
+
 inline constexpr const char* kTrainMetrics = "train.metrics";
 inline constexpr const char* kEvalMetrics = "eval.metrics";
 inline constexpr const char* kConfusion = "eval.confusion";

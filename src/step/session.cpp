@@ -159,7 +159,8 @@ void Session::plan_batches(int64_t slab_bytes) {
 
 void Session::fill_constants() {
   for (const Constant& c : compiled_.memory.constants())
-    write_elements(1, c.offset, c.type, std::vector<double>(static_cast<size_t>(c.type.count()), c.value));
+    write_elements<double>(1, c.offset, c.type.dtype,
+                           std::vector<double>(static_cast<size_t>(c.type.count()), c.value));
 }
 
 void Session::spoil_arena(std::span<const int64_t> slab_bytes) {
@@ -181,14 +182,20 @@ int Session::program(std::string_view name) const {
   fail("this session has no program `{}`", name);
 }
 
-void Session::write_elements(int slab, int64_t offset, const Type& type, std::span<const double> values) {
-  const int64_t element = device_.target().element_bytes;
-  std::vector<std::byte> bytes(static_cast<size_t>(type.count() * element));
-  for (size_t i = 0; i < values.size(); ++i)
-    encode(values[i], type.dtype, element, bytes.data() + static_cast<int64_t>(i) * element);
-  device_.write(*storage_, slab, offset, bytes.data(), static_cast<int64_t>(bytes.size()));
-  device_.finish();  // `bytes` dies here, and a later host read must see it
-  if (!shadow_.empty()) std::memcpy(shadow_[static_cast<size_t>(slab)].data() + offset, bytes.data(), bytes.size());
+// Piece by piece: a large parameter need not exist three times over while it is set.
+template <typename T>
+void Session::write_elements(int slab, int64_t offset, DType dtype, std::span<const T> values) {
+  constexpr size_t kPiece = size_t{1} << 18;
+  const auto element = static_cast<size_t>(device_.target().element_bytes);
+  std::vector<std::byte> bytes(std::min(values.size(), kPiece) * element);
+  for (size_t first = 0; first < values.size(); first += kPiece) {
+    const size_t count = std::min(kPiece, values.size() - first), at = static_cast<size_t>(offset) + first * element;
+    for (size_t i = 0; i < count; ++i)
+      encode(static_cast<double>(values[first + i]), dtype, static_cast<int64_t>(element), bytes.data() + i * element);
+    device_.write(*storage_, slab, static_cast<int64_t>(at), bytes.data(), static_cast<int64_t>(count * element));
+    device_.finish();  // `bytes` is filled again, and a later host read must see it
+    if (!shadow_.empty()) std::memcpy(shadow_[static_cast<size_t>(slab)].data() + at, bytes.data(), count * element);
+  }
 }
 
 std::vector<double> Session::read_elements(int slab, int64_t offset, int64_t pitch, const Type& type) {
@@ -210,19 +217,18 @@ std::vector<double> Session::read_elements(int slab, int64_t offset, int64_t pit
   return result;
 }
 
-void Session::set(std::string_view name, std::span<const float> values) {
-  set(name, std::vector<double>(values.begin(), values.end()));
-}
-
-void Session::set(std::string_view name, std::span<const double> values) {
+template <typename T>
+void Session::set_elements(std::string_view name, std::span<const T> values) {
   const ir::State* state = compiled_.memory.find_state(name);
   if (!state) fail("there is no state `{}` in this session", name);
   if (static_cast<int64_t>(values.size()) != state->type.count())
     fail("state `{}` is {}: {} values do not fit", name, to_string(state->type), values.size());
   const plan::Placement place = compiled_.memory.of_state({}, state->name);
-  write_elements(place.slab, place.offset, state->type, values);
+  write_elements(place.slab, place.offset, state->type.dtype, values);
   prepared_ = false;
 }
+void Session::set(std::string_view name, std::span<const float> values) { set_elements(name, values); }
+void Session::set(std::string_view name, std::span<const double> values) { set_elements(name, values); }
 
 std::vector<double> Session::get_double(std::string_view name) {
   const ir::State* state = compiled_.memory.find_state(name);
@@ -359,7 +365,7 @@ Ledger Session::ledger(int index) const {
   for (const device::LaunchSpec& launch : p.launches) {
     std::string detail;
     for (const auto& t : launch.in) detail += (detail.empty() ? "" : " ") + to_string(t.type);
-    ledger.list.push_back({launch.node.op, detail, launch.flops, launch.bytes});
+    ledger.list.push_back({launch.node.op, detail, launch.flops, launch.bytes, launch.node.origin});
     ledger.flops += launch.flops;
     ledger.bytes += launch.bytes;
     if (options_.residency == Residency::resident) continue;

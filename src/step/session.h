@@ -77,7 +77,10 @@ class Session {
   void note_writes(int program);
   bool stays(int slab) const { return step::stays(options_.residency, slab, compiled_.memory); }
   std::vector<double> read_elements(int slab, int64_t offset, int64_t pitch, const Type& type);
-  void write_elements(int slab, int64_t offset, const Type& type, std::span<const double> values);
+  template <typename T>
+  void write_elements(int slab, int64_t offset, DType dtype, std::span<const T> values);
+  template <typename T>
+  void set_elements(std::string_view name, std::span<const T> values);
 
   device::Device& device_;
   SessionOptions options_;

@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kOracleFlops = 2e7;    // more, and the oracle takes long
 constexpr double kBlockSeconds = 4e-3;  // long against a clock's steps and a launch
-constexpr int kRounds = 5;
-constexpr double kAgreement = 2e-4;  // of results, in units of their root mean square
+constexpr int kLeastRounds = 5, kMostRounds = 40;
+constexpr double kWorthwhile = 0.98;  // of the time of the estimate's choice: what is nearer to it is noise
+constexpr double kAgreement = 2e-4;   // of results, in units of their root mean square
 
 // One node with its operands and results as states, so that a run moves nothing.
 struct Task {
@@ -135,7 +136,9 @@ class Bench {
     }
   }
 
-  NodeResult measure() {
+  // At least a few rounds, more for as long as `seconds` last.
+  NodeResult measure(double seconds) {
+    const double begin = now();
     NodeResult result{task_.key, task_.times, {}};
     for (const std::string& name : task_.candidates) result.candidates.push_back({name, INFINITY, false});
     find_wrong(result);
@@ -144,7 +147,7 @@ class Bench {
       const double once = std::max(1e-7, block_seconds(*session, 1));
       runs.push_back(std::clamp<int64_t>(static_cast<int64_t>(kBlockSeconds / once), 1, 1000));
     }
-    for (int round = 0; round < kRounds; ++round)
+    for (int round = 0; round < kLeastRounds || (round < kMostRounds && now() - begin < seconds); ++round)
       for (size_t i = 0; i < sessions_.size(); ++i) {
         double& best = result.candidates[i].seconds;
         best = std::min(best, block_seconds(*sessions_[i], runs[i]));
@@ -184,9 +187,11 @@ bool agree(const std::vector<float>& a, const std::vector<float>& b, double roun
 }
 
 const Measurement& NodeResult::best() const {
-  const Measurement* best = &candidates.front();
-  for (const Measurement& m : candidates)
-    if (!m.wrong && (best->wrong || m.seconds < best->seconds)) best = &m;
+  const Measurement &first = candidates.front(), *best = &first;
+  for (const Measurement& m : candidates) {
+    const double to_beat = best == &first ? kWorthwhile * first.seconds : best->seconds;
+    if (!m.wrong && (best->wrong || m.seconds < to_beat)) best = &m;
+  }
   return *best;
 }
 
@@ -200,7 +205,8 @@ std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (i > 0 && now() - begin > options.seconds) break;
       if (options.progress) options.progress({i, tasks.size(), tasks[i].key});
-      results.push_back(Bench(device, tasks[i]).measure());
+      const double share = (options.seconds - (now() - begin)) / static_cast<double>(tasks.size() - i);
+      results.push_back(Bench(device, tasks[i]).measure(share));
     }
   } catch (...) {
     device.choices = before;

@@ -41,6 +41,7 @@ class CountingIcd {
   // bytes_in   written, or mapped for writing        bytes_out  read, or mapped for reading
   // waits      clFinish, clWaitForEvents, blocking reads, writes and maps
   // creations  buffers, programs, kernels, queues, contexts, command buffers
+  // kernel_ns  from start to end, of profiled kernels whose event was released
   // calls      of any function
   // priority, throttle  of the last queue made with hints: CL_QUEUE_PRIORITY_KHR and CL_QUEUE_THROTTLE_KHR
   int64_t total(const std::string& what) const { return total_(what.c_str()); }

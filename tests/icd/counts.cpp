@@ -92,7 +92,7 @@ void situ_icd_reset() {
   all_calls = 0;
   injection.left = 0;
   Totals& all = totals();
-  all.kernels = all.bytes_in = all.bytes_out = all.waits = all.creations = 0;
+  all.kernels = all.bytes_in = all.bytes_out = all.waits = all.creations = all.kernel_ns = 0;
 }
 
 int64_t situ_icd_calls(const char* name) {
@@ -107,6 +107,7 @@ int64_t situ_icd_total(const char* what) {
   if (std::strcmp(what, "bytes_out") == 0) return all.bytes_out;
   if (std::strcmp(what, "waits") == 0) return all.waits;
   if (std::strcmp(what, "creations") == 0) return all.creations;
+  if (std::strcmp(what, "kernel_ns") == 0) return all.kernel_ns;
   if (std::strcmp(what, "calls") == 0) return all_calls;
   if (std::strcmp(what, "priority") == 0) return all.priority;
   if (std::strcmp(what, "throttle") == 0) return all.throttle;

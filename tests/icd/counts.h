@@ -43,6 +43,7 @@ const Real& real();  // opened at the first call
 
 struct Totals {
   std::atomic<int64_t> kernels{0}, bytes_in{0}, bytes_out{0}, waits{0}, creations{0};
+  std::atomic<int64_t> kernel_ns{0};              // of kernels whose event was released, as the driver timed them
   std::atomic<int64_t> priority{0}, throttle{0};  // of the last queue made with hints, as the driver was given them
 };
 Totals& totals();

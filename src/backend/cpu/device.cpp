@@ -44,7 +44,7 @@ struct Profile {
   bool on = false;
   device::Timeline timeline;
   void add(device::EventKind kind, int launch, double start) {
-    timeline.events.push_back({kind, launch, start, now()});
+    timeline.events.push_back({kind, launch, start, now(), start});
   }
 };
 
@@ -63,7 +63,9 @@ class CpuExecutable final : public device::Executable {
   void run(int first, int count, int feed) {
     SITU_ASSERT(first >= 0 && count >= 0 && first + count <= launches(), "launches {}+{} of {}", first, count,
                 launches());
+    const double start = profile_.on ? now() : 0;
     for (int i = first; i < first + count; ++i) launch(i, feed);
+    if (profile_.on) profile_.timeline.host.push_back({device::HostKind::queueing, start, now()});
     counters_.launches += count;
   }
   void launch(int i, int feed) {
@@ -174,6 +176,7 @@ class CpuDevice final : public device::Device {
   void start_profile() override {
     profile_.timeline = {};
     profile_.timeline.events.reserve(1 << 16);  // a profiled step should not stop to grow its list
+    profile_.timeline.host.reserve(1 << 12);
     profile_.on = true;
   }
   device::Timeline stop_profile() override {

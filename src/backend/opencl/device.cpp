@@ -133,7 +133,7 @@ void OpenClDevice::blocked(const Work& work) {
   const double start = now();
   work();
   ++run_.counters.waits;
-  run_.profile.add_blocked(now() - start);
+  run_.profile.add_host(device::HostKind::blocked, start);
 }
 
 void OpenClDevice::drain() {
@@ -146,6 +146,7 @@ void OpenClDevice::write(device::Storage& storage, int slab, int64_t offset, con
   const Slabs& slabs = static_cast<Slabs&>(storage);
   slabs.check_range(slab, offset, bytes);
   if (bytes == 0) return;
+  const Queueing queueing(run_.profile);
   cl_event* event = run_.profile.event(device::EventKind::write);
   const cl_int code =
       run_.cl.clEnqueueWriteBuffer(run_.queue, slabs.buffer(slab), CL_FALSE, static_cast<size_t>(offset),
@@ -175,6 +176,7 @@ void OpenClDevice::read(device::Storage& storage, int slab, int64_t offset, void
 }
 
 device::Ticket OpenClDevice::submit() {
+  const Queueing queueing(run_.profile);
   const device::Ticket ticket = tickets_.submit(run_.queue);
   run_.unflushed = 0;  // the tickets flushed
   return ticket;

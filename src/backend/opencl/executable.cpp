@@ -68,6 +68,7 @@ void LaunchList::enqueue_part(int first, int count, int feed) {
   SITU_ASSERT(first >= 0 && count >= 0 && first + count <= launches(), "launches {} to {} of {}", first, first + count,
               launches());
   const int flush_every = run_.submission.flush_every;
+  const Queueing queueing(run_.profile);
   for (int i = 0; i < count; ++i) {
     const double seconds = (*seconds_)[static_cast<size_t>(first + i)];
     make_room(seconds);

@@ -79,6 +79,7 @@ std::byte* Slabs::map(int feed, int64_t offset, int64_t bytes) {
   void*& mapped = mapped_.at(static_cast<size_t>(feed));
   SITU_ASSERT(mapped == nullptr, "feed {} is mapped already", feed);
   cl_int code = CL_SUCCESS;
+  const Queueing queueing(run_.profile);
   cl_event* event = run_.profile.event(device::EventKind::write);
   void* data =
       run_.cl.clEnqueueMapBuffer(run_.queue, buffer(0, feed), CL_FALSE, CL_MAP_WRITE_INVALIDATE_REGION,
@@ -92,6 +93,7 @@ std::byte* Slabs::map(int feed, int64_t offset, int64_t bytes) {
 void Slabs::unmap(int feed, int64_t bytes) {
   void*& mapped = mapped_.at(static_cast<size_t>(feed));
   SITU_ASSERT(mapped != nullptr, "feed {} is not mapped", feed);
+  const Queueing queueing(run_.profile);
   cl_event* event = run_.profile.event(device::EventKind::write);
   const cl_int code = run_.cl.clEnqueueUnmapMemObject(run_.queue, buffer(0, feed), mapped, 0, nullptr, event);
   if (code != CL_SUCCESS) run_.profile.drop_last();

@@ -26,7 +26,9 @@ class Profile {
   // replaces the launch's entry in `times`.
   cl_event* event(device::EventKind kind, int launch = -1, const LaunchTimes& times = nullptr);
   void drop_last();  // the command was refused and has no event
-  void add_blocked(double seconds) { blocked_ += seconds; }
+  void add_host(device::HostKind kind, double start) {
+    if (on_) host_.push_back({kind, start, now()});
+  }
 
  private:
   struct Command {
@@ -34,13 +36,28 @@ class Profile {
     device::EventKind kind = device::EventKind::kernel;
     int launch = -1;
     LaunchTimes times;
+    double called = 0;  // on the host's clock, right before the call
   };
   void clear();
+  double clock_offset(double drained) const;
 
   const Api& cl_;
   bool on_ = false;
-  double blocked_ = 0;
   std::vector<Command> commands_;
+  std::vector<device::HostSpan> host_;
+};
+
+// While it lives, the host is in a call that queues work.
+class Queueing {
+ public:
+  explicit Queueing(Profile& profile) : profile_(profile), start_(profile.on() ? now() : 0) {}
+  ~Queueing() { profile_.add_host(device::HostKind::queueing, start_); }
+  Queueing(const Queueing&) = delete;
+  Queueing& operator=(const Queueing&) = delete;
+
+ private:
+  Profile& profile_;
+  double start_;
 };
 
 }  // namespace situ::opencl

@@ -95,7 +95,7 @@ class Launches : public device::Executable {
     for (size_t i = 0; i < launch.out.size(); ++i)
       scatter(all[inputs + i].data, launch.out[i], slabs_.at(launch.out[i], feed));
     ++counters_.launches;
-    if (profiling_) timeline_.events.push_back({device::EventKind::kernel, index, start, now()});
+    if (profiling_) timeline_.events.push_back({device::EventKind::kernel, index, start, now(), start});
   }
 
   std::vector<LaunchSpec> list_;
@@ -134,7 +134,7 @@ class RefDevice : public device::Device {
     std::memcpy(address(storage, slab, offset), data, static_cast<size_t>(bytes));
     ++counters_.writes;
     counters_.bytes_in += bytes;
-    if (profiling_) timeline_.events.push_back({device::EventKind::write, -1, start, now()});
+    if (profiling_) timeline_.events.push_back({device::EventKind::write, -1, start, now(), start});
   }
   void read(device::Storage& storage, int slab, int64_t offset, void* data, int64_t bytes) override {
     const double start = now();
@@ -142,7 +142,7 @@ class RefDevice : public device::Device {
     ++counters_.reads;
     ++counters_.waits;
     counters_.bytes_out += bytes;
-    if (profiling_) timeline_.events.push_back({device::EventKind::read, -1, start, now()});
+    if (profiling_) timeline_.events.push_back({device::EventKind::read, -1, start, now(), start});
   }
   bool maps_feeds() const override { return true; }
   std::byte* map(device::Storage& storage, int feed, int64_t offset, int64_t) override {

@@ -144,20 +144,21 @@ int64_t splits_of(const ops::OpView& view, const device::Target& target) {
 
 // Rates that only rank candidates against each other; the number of threads has no say.
 constexpr double kFlops = 40e9, kPackedPerSecond = 2e9, kTurnedPerSecond = 1e9, kLaunch = 2e-6;
-constexpr double kAcross =
-    0.65;  // of the rate, where a tile walks down columns of a: few elements of each line at a time
+// Where a tile walks down columns of a, it uses few elements of each line at a time.
+double rate_of(const ops::OpView& view, const device::Target& target) {
+  return view.attrs.flag("ta") ? 0.01 * static_cast<double>(target.tuning.get("gemm.across", 65)) * kFlops : kFlops;
+}
 double flops_of(const Sizes& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
 bool accepts_in_place(const ops::OpView& view, const device::Target&) { return !view.attrs.flag("tb"); }
-double seconds_in_place(const ops::OpView& view, const device::Target&) {
-  return flops_of(sizes_of(view)) / ((view.attrs.flag("ta") ? kAcross : 1) * 0.85 * kFlops) + kLaunch;
+double seconds_in_place(const ops::OpView& view, const device::Target& target) {
+  return flops_of(sizes_of(view)) / (0.85 * rate_of(view, target)) + kLaunch;
 }
-double seconds_packed(const ops::OpView& view, const device::Target&) {
+double seconds_packed(const ops::OpView& view, const device::Target& target) {
   const Sizes s = sizes_of(view);
-  const double rate = view.attrs.flag("ta") ? kAcross * kFlops : kFlops;
-  return flops_of(s) / rate + static_cast<double>(s.k * s.n) / kPackedPerSecond + 2 * kLaunch;
+  return flops_of(s) / rate_of(view, target) + static_cast<double>(s.k * s.n) / kPackedPerSecond + 2 * kLaunch;
 }
 bool accepts_turned(const ops::OpView& view, const device::Target&) { return view.attrs.flag("ta"); }
 double seconds_turned(const ops::OpView& view, const device::Target&) {

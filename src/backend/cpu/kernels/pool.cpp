@@ -43,7 +43,8 @@ struct Pool {
   std::vector<Span> ys, xs;                // by result: the pixels of its window inside the image
   std::vector<Span> windows_y, windows_x;  // by pixel: the windows that hold it
   Image x, y, dy, dx;
-  TileEpilogue epilogue;
+  bool by_maximum = false;  // masked where x is not above zero, so by its window's maximum: x is read once
+  TileEpilogue epilogue;    // what else there is
   float scale(int64_t o_y, int64_t o_x) const {
     const int64_t inside = ys[static_cast<size_t>(o_y)].count * xs[static_cast<size_t>(o_x)].count;
     return 1 / (whole_window > 0 ? whole_window : static_cast<float>(inside));
@@ -129,10 +130,12 @@ void avg_grad_row(const Pool& p, int64_t task) {
   }
 }
 
-// The number of the pixel that holds the first maximum of a window, counted in reading order, for each channel.
+// The first maximum of a window in reading order and the number of the pixel that holds it, for each channel.
 template <bool TWOS>
-HWY_INLINE Floats first_maximum(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left) {
-  Floats best = load_up_to(x, left), where = zeros();
+HWY_INLINE Floats first_maximum(const float* x, int64_t row_step, int64_t pitch, Span y, Span s, int64_t left,
+                                Floats& best) {
+  Floats where = zeros();
+  best = load_up_to(x, left);
   float number = 0;
   for (int64_t r = 0; r < count_of<TWOS>(y); ++r, x += row_step)
     for (int64_t i = 0; i < count_of<TWOS>(s); ++i, number += 1) {
@@ -142,6 +145,11 @@ HWY_INLINE Floats first_maximum(const float* x, int64_t row_step, int64_t pitch,
       where = hn::IfThenElse(better, fill(number), where);
     }
   return where;
+}
+
+// What the pixel that holds the maximum gets.
+HWY_INLINE Floats passed_back(const Pool& p, Floats dy, Floats best) {
+  return p.by_maximum ? hn::IfThenElseZero(hn::Gt(best, zeros()), dy) : dy;
 }
 
 void clear_pixels(const Image& image, int64_t n, int64_t first, int64_t last, int64_t c, int64_t channels) {
@@ -176,8 +184,9 @@ void max_grad_windows(const Pool& p, int64_t task) {
     const Span s = p.xs[static_cast<size_t>(o_x)];
     for (int64_t c = 0; c < p.channels; c += lanes()) {
       const int64_t left = p.channels - c;
-      const Floats where = first_maximum<TWOS>(x + s.first * p.x.pitch + c, x_step, p.x.pitch, y, s, left);
-      const Floats v = load_up_to(dy + c, left);
+      Floats best;
+      const Floats where = first_maximum<TWOS>(x + s.first * p.x.pitch + c, x_step, p.x.pitch, y, s, left, best);
+      const Floats v = passed_back(p, load_up_to(dy + c, left), best);
       float number = 0;
       for (int64_t r = 0; r < count_of<TWOS>(y); ++r)
         for (int64_t i = 0; i < count_of<TWOS>(s); ++i, number += 1) {
@@ -190,7 +199,42 @@ void max_grad_windows(const Pool& p, int64_t task) {
   finish_pixels(p, n, begin * p.dx.w, end * p.dx.w, 0, p.channels);
 }
 
+// The same where a pixel is at most a vector and every pixel is in a window of 2 x 2: short loops would cost more than
+// what they do. But for a row's last pixels, a store may run into the pixels behind, which are written next.
+void max_grad_narrow(const Pool& p, int64_t task) {
+  const int64_t n = task / p.dy.h, o_y = task % p.dy.h, channels = p.channels, dx_pitch = p.dx.pitch;
+  const float *x0 = p.x.row(n, 2 * o_y), *x1 = x0 + p.x.w * p.x.pitch, *dy = p.dy.row(n, o_y);
+  float *to0 = p.dx.row(n, 2 * o_y), *to1 = to0 + p.dx.w * dx_pitch;
+  const int64_t in_order = dx_pitch == channels ? (p.dx.w * dx_pitch - lanes()) / (2 * dx_pitch) : 0;
+  for (int64_t o_x = 0; o_x < p.dy.w; ++o_x) {
+    const Floats a = load_up_to(x0, channels), b = load_up_to(x0 + p.x.pitch, channels);
+    const Floats c = load_up_to(x1, channels), d = load_up_to(x1 + p.x.pitch, channels);
+    const auto b_better = hn::Gt(b, a);
+    const Floats upper = hn::IfThenElse(b_better, b, a);
+    const auto c_better = hn::Gt(c, upper);
+    const Floats three = hn::IfThenElse(c_better, c, upper);
+    const auto d_better = hn::Gt(d, three);
+    const Floats v = passed_back(p, load_up_to(dy, channels), hn::IfThenElse(d_better, d, three));
+    const Floats left = hn::IfThenZeroElse(d_better, v), first = hn::IfThenZeroElse(c_better, left);
+    const Floats to_a = hn::IfThenZeroElse(b_better, first), to_b = hn::IfThenElseZero(b_better, first);
+    const Floats to_c = hn::IfThenElseZero(c_better, left), to_d = hn::IfThenElseZero(d_better, v);
+    if (o_x < in_order) {
+      hn::StoreU(to_a, Tag(), to0);
+      hn::StoreU(to_b, Tag(), to0 + dx_pitch);
+      hn::StoreU(to_c, Tag(), to1);
+      hn::StoreU(to_d, Tag(), to1 + dx_pitch);
+    } else {
+      store_up_to(to_a, to0, channels);
+      store_up_to(to_b, to0 + dx_pitch, channels);
+      store_up_to(to_c, to1, channels);
+      store_up_to(to_d, to1 + dx_pitch, channels);
+    }
+    x0 += 2 * p.x.pitch, x1 += 2 * p.x.pitch, to0 += 2 * dx_pitch, to1 += 2 * dx_pitch, dy += p.dy.pitch;
+  }
+}
+
 void max_grad_row(const Pool& p, int64_t task) {
+  if (p.twos && p.covered && p.channels <= lanes() && p.epilogue.count == 0) return max_grad_narrow(p, task);
   p.twos ? max_grad_windows<true>(p, task) : max_grad_windows<false>(p, task);
 }
 
@@ -206,8 +250,9 @@ void max_grad_plane(const Pool& p, int64_t task) {
         const Span y = p.ys[static_cast<size_t>(o_y)], s = p.xs[static_cast<size_t>(o_x)];
         const int64_t left = c0 + count - c;
         const float* x = p.x.row(n, y.first) + s.first * p.x.pitch + c;
-        const Floats where = first_maximum<false>(x, x_step, p.x.pitch, y, s, left);
-        const Floats v = load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left);
+        Floats best;
+        const Floats where = first_maximum<false>(x, x_step, p.x.pitch, y, s, left, best);
+        const Floats v = passed_back(p, load_up_to(p.dy.row(n, o_y) + o_x * p.dy.pitch + c, left), best);
         float* dx = p.dx.row(n, y.first) + s.first * p.dx.pitch + c;
         float number = 0;
         for (int64_t r = 0; r < y.count; ++r, dx += dx_step)
@@ -303,6 +348,11 @@ Work bind_max_grad(const Call& call) {
   p->dx = image(call.out[0]);
   p->covered = covers(p->window.y) && covers(p->window.x);
   p->epilogue = bind_epilogue(call, 2);
+  const TileEpilogue::Word& word = p->epilogue.words[0];
+  if (p->epilogue.count == 1 && word.kind == ops::Epilogue::mask && word.operand == p->x.data) {
+    p->by_maximum = word.pitch == p->x.pitch;
+    p->epilogue.count = p->by_maximum ? 0 : 1;
+  }
   if (p->window.y.stride >= p->window.y.kernel && p->window.x.stride >= p->window.x.kernel)
     return work(p, p->images * p->dy.h, &HWY_DYNAMIC_DISPATCH(max_grad_row));
   return work(p, p->images * ceil_div(p->channels, kPlaneChannels), &HWY_DYNAMIC_DISPATCH(max_grad_plane));

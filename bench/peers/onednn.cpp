@@ -1,0 +1,115 @@
+// onednn.cpp -- times oneDNN's convolutions and products on the layouts situ has, one line read, one line written.
+//
+//   conv2d|conv2d_dx|conv2d_dw  N H W C  R S O  stride_y stride_x  top left bottom right  dilation_y dilation_x  groups
+//   matmul  M N K ta tb
+// Images are channels last and weights [R,S,C,O], as situ holds them; oneDNN may choose its own order of weights, and
+// arranging them (or their gradient) is part of the time, since weights change with every step. Seconds, best of
+// several. Built and run by bench/onednn; the thread count is OMP_NUM_THREADS.
+#include <chrono>
+#include <iostream>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <sstream>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+using namespace dnnl;
+using Dims = memory::dims;
+using Tag = memory::format_tag;
+constexpr auto kF32 = memory::data_type::f32;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Context {
+  engine cpu{engine::kind::cpu, 0};
+  stream queue{cpu};
+
+  memory tensor(const memory::desc& desc) {
+    memory m(desc, cpu);
+    auto* data = static_cast<float*>(m.get_data_handle());
+    for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) data[i] = static_cast<float>(i % 13) - 6;
+    return m;
+  }
+  void arrange(memory& from, memory& to) {
+    if (from.get_desc() != to.get_desc()) reorder(from, to).execute(queue, from, to);
+  }
+  template <typename Run>
+  double best(const Run& run) {
+    double best = 1e9;
+    run();
+    queue.wait();
+    for (const double begin = now(); now() - begin < 0.15;) {
+      const double start = now();
+      run();
+      queue.wait();
+      best = std::min(best, now() - start);
+    }
+    return best;
+  }
+};
+
+double time_conv(Context& c, const std::string& kind, std::istream& in) {
+  int64_t n, h, w, ch, r, s, o, sy, sx, top, left, bottom, right, dy, dx, groups;
+  in >> n >> h >> w >> ch >> r >> s >> o >> sy >> sx >> top >> left >> bottom >> right >> dy >> dx >> groups;
+  const int64_t oh = (h + top + bottom - dy * (r - 1) - 1) / sy + 1,
+                ow = (w + left + right - dx * (s - 1) - 1) / sx + 1;
+  const Dims wd = groups > 1 ? Dims{groups, o / groups, ch / groups, r, s} : Dims{o, ch, r, s};
+  const memory::desc x({n, ch, h, w}, kF32, Tag::nhwc), y({n, o, oh, ow}, kF32, Tag::nhwc), any(wd, kF32, Tag::any);
+  const memory::desc ours(wd, kF32, groups > 1 ? Tag::hwigo : Tag::hwio);
+  const Dims strides{sy, sx}, dilation{dy - 1, dx - 1}, before{top, left}, after{bottom, right};
+  const convolution_forward::primitive_desc forward(
+      {prop_kind::forward_training, algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu);
+  memory mx = c.tensor(x), my = c.tensor(y), plain = c.tensor(ours);
+  if (kind == "conv2d") {
+    memory arranged(forward.weights_desc(), c.cpu);
+    const convolution_forward run(forward);
+    return c.best([&] {
+      c.arrange(plain, arranged);
+      run.execute(c.queue, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DST, my}});
+    });
+  }
+  if (kind == "conv2d_dx") {
+    const convolution_backward_data::primitive_desc back(
+        {algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu, forward);
+    memory arranged(back.weights_desc(), c.cpu);
+    const convolution_backward_data run(back);
+    return c.best([&] {
+      c.arrange(plain, arranged);
+      run.execute(c.queue, {{DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DIFF_SRC, mx}});
+    });
+  }
+  const convolution_backward_weights::primitive_desc back(
+      {algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu, forward);
+  memory arranged(back.diff_weights_desc(), c.cpu);
+  const convolution_backward_weights run(back);
+  return c.best([&] {
+    run.execute(c.queue, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_DIFF_WEIGHTS, arranged}});
+    c.arrange(arranged, plain);
+  });
+}
+
+double time_matmul(Context& c, std::istream& in) {
+  int64_t m, n, k, ta, tb;
+  in >> m >> n >> k >> ta >> tb;
+  const memory::desc a({m, k}, kF32, ta ? Tag::ba : Tag::ab), b({k, n}, kF32, tb ? Tag::ba : Tag::ab);
+  const memory::desc y({m, n}, kF32, Tag::ab);
+  const matmul run(matmul::primitive_desc({a, b, y}, c.cpu));
+  memory ma = c.tensor(a), mb = c.tensor(b), my = c.tensor(y);
+  return c.best([&] { run.execute(c.queue, {{DNNL_ARG_SRC, ma}, {DNNL_ARG_WEIGHTS, mb}, {DNNL_ARG_DST, my}}); });
+}
+}  // namespace
+
+int main() {
+  Context context;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream in(line);
+    std::string kind;
+    in >> kind;
+    try {
+      std::cout << (kind == "matmul" ? time_matmul(context, in) : time_conv(context, kind, in)) << std::endl;
+    } catch (const dnnl::error& e) {
+      std::cerr << line << ": " << e.what() << '\n';
+      std::cout << "nan" << std::endl;
+    }
+  }
+}

@@ -50,8 +50,8 @@ device::Tuning parse_tuning(std::string_view text, std::string_view backend) {
 
 }  // namespace
 
-void DeviceChoice::add_to(CLI::App& verb) {
-  verb.add_option("--device", device, "cpu, opencl, opencl:PART-OF-A-NAME or ref")->capture_default_str();
+void DeviceChoice::add_to(CLI::App& verb, const std::string& which) {
+  verb.add_option("--device", device, which)->capture_default_str();
   verb.add_option("--precision", precision,
                   "fp32, or fp16: OpenCL stores activations and their gradients as half; sums and parameters stay fp32")
       ->capture_default_str()
@@ -68,6 +68,7 @@ void DeviceChoice::add_to(CLI::App& verb) {
 }
 
 std::unique_ptr<device::Device> DeviceChoice::open() const {
+  if (device == "auto") fail("this command takes no --device auto: train and bench do; name a device");
   device::DeviceOptions options;
   options.cache_folder = cache_folder();
   options.threads = threads;

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   using namespace situ::cli;
   for (auto add : {add_train, add_eval, add_predict, add_devices, add_dump, add_bench, add_profile, add_tune,
-                   add_ledger, add_model, add_lessons, add_doctor})
+                   add_ledger, add_model, add_lessons, add_doctor, add_estimate, add_advise})
     add(app);
   try {
     app.parse(argc, argv);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "cli/machines.h"
 #include "model/init.h"
 #include "prof/report.h"
 
@@ -13,7 +14,7 @@ namespace situ::cli {
 
 void StepChoice::add_to(CLI::App& verb) {
   verb.add_option("model", model, model::spec_help())->required();
-  device.add_to(verb);
+  device.add_to(verb, kDevices);
   partial.add_to(verb);
   verb.add_option("--batch", batch)->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb.add_option("--residency", residency, "resident, weights or naive")->capture_default_str();
@@ -27,7 +28,13 @@ StepUnderTest::StepUnderTest(const StepChoice& choice)
   step::ProgramSpec spec{model_, choice.batch, {}};
   spec.optimizer = model::default_optimizer(model::parse_optimizer(choice.optimizer));
   spec.partial = choice.partial.of(model_);
-  device_ = choice.device.open();
+  DeviceChoice on = choice.device;
+  const auto program = [&](const device::Device& device) {
+    spec.optimizer.scales_loss = device.activations == DType::f16;
+    return step::program_by_name(spec, program_);
+  };
+  settle(on, program, step::parse_residency(choice.residency), model_.classes);
+  device_ = on.open();
   spec.optimizer.scales_loss = device_->activations == DType::f16;
   step::SessionOptions options;
   options.residency = step::parse_residency(choice.residency);

@@ -8,11 +8,14 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/names.h"
+#include "cli/machines.h"
 #include "cli/verbs.h"
 #include "data/select.h"
 #include "model/model_file.h"
 #include "prof/report.h"
+#include "step/programs.h"
 #include "train/history.h"
+#include "train/trainer.h"
 #include "train/weights.h"
 
 namespace situ::cli {
@@ -123,6 +126,16 @@ std::vector<float> parse_weights(const std::string& text, const data::Dataset& d
   return weights;
 }
 
+void choose_device(Options& o, data::DatasetPair& data) {
+  const model::Model model = train::model_for(o.settings.model, data);
+  step::ProgramSpec spec{model, o.settings.batch, o.settings.optimizer, o.partial.of(model), o.settings.loss};
+  const auto program = [&](const device::Device& device) {
+    spec.optimizer.scales_loss = device.activations == DType::f16;
+    return step::train_program(spec);
+  };
+  settle(o.device, program, o.settings.residency, model.classes);
+}
+
 void run(Options& o) {
   use_optimizer(o);
   o.settings.schedule.kind = train::parse_schedule(o.schedule);
@@ -144,6 +157,7 @@ void run(Options& o) {
   o.settings.class_weights = parse_weights(o.class_weights, data.train);  // with the classes that --from brings
   o.settings.schedule.warmup = static_cast<int64_t>(
       o.warmup_epochs * static_cast<double>(ceil_div(data.train.count, o.settings.batch * o.settings.micro_batches)));
+  if (o.device.device == "auto") choose_device(o, data);
   const auto device = o.device.open();
   train::Trainer trainer(*device, data, o.settings);
   print_notes(*device);
@@ -195,7 +209,7 @@ void add_train(CLI::App& app) {
           "--data", o->data,
           "fashion-mnist, a folder of idx, CIFAR-10 or .ts files, a .txt file, or synthetic:HxWxC:CLASSES:COUNT")
       ->capture_default_str();
-  o->device.add_to(*verb);
+  o->device.add_to(*verb, kDevices);
   verb->add_option("--epochs", s.epochs)->capture_default_str()->check(CLI::Range(1, 1000000));
   verb->add_option("--batch", s.batch, "images per batch")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb->add_option("--accumulate", s.micro_batches, "batches per update")

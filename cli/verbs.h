@@ -22,14 +22,18 @@ void add_ledger(CLI::App& app);
 void add_model(CLI::App& app);
 void add_lessons(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_estimate(CLI::App& app);
+void add_advise(CLI::App& app);
 
 // Options that several verbs share.
+inline constexpr const char* kDevices =
+    "cpu, opencl, opencl:PART-OF-A-NAME, ref, or auto: the fastest by estimate, measured where that cannot tell";
 struct DeviceChoice {
   std::string device = "cpu", precision = "fp32", tuning;
   int threads = 0;
   double max_submit_ms = -1;  // below 0: as tuned
   bool no_self_test = false;
-  void add_to(CLI::App& verb);
+  void add_to(CLI::App& verb, const std::string& which = "cpu, opencl, opencl:PART-OF-A-NAME or ref");
   std::unique_ptr<device::Device> open() const;  // with the user's program cache and what `situ tune` measured
 };
 

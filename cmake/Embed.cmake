@@ -1,4 +1,4 @@
-# situ_embed(KIND opencl|tuning|page GLOBS pattern... OUT variable)
+# situ_embed(KIND opencl|tuning|page|phones GLOBS pattern... OUT variable)
 #
 # Puts the text of the matching files into the program, through a generated source that is made again when a file is
 # edited, added or removed. KIND chooses the function it defines (see embed_files.cmake). OUT receives the path of the

@@ -1,4 +1,4 @@
-# cmake -DKIND=opencl|tuning|page -DLIST=file -DOUT=file.cpp -P embed_files.cmake
+# cmake -DKIND=opencl|tuning|page|phones -DLIST=file -DOUT=file.cpp -P embed_files.cmake
 #
 # Writes OUT: a table of (file name, text) for the files named in LIST, one per line, and the function that reads it.
 # Texts become raw string literals, so the generated source can be read, and a compiler error in it points at the text.
@@ -56,8 +56,22 @@ const std::vector<std::pair<std::string_view, std::string_view>>& embedded_${KIN
 
 }  // namespace situ::${room}
 ")
+elseif(KIND STREQUAL "phones")
+  set(head "#include \"estimate/phone.h\"
+
+namespace situ::estimate {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& embedded_phones() {
+  static const std::vector<std::pair<std::string_view, std::string_view>> files = {
+")
+  set(tail "  };
+  return files;
+}
+
+}  // namespace situ::estimate
+")
 else()
-  message(FATAL_ERROR "KIND must be opencl, tuning or page, not '${KIND}'.")
+  message(FATAL_ERROR "KIND must be opencl, tuning, page or phones, not '${KIND}'.")
 endif()
 
 file(WRITE "${OUT}" "// Generated from files of the source tree. Do not edit.\n${head}${entries}${tail}")

@@ -98,8 +98,9 @@ int expect_right(device::Device& device, std::initializer_list<const char*> name
 #define NEEDS_OPENCL \
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES"
 
-bool has(const char* feature) {  // of the device the tests use, as it stands under SITU_LIMITS
-  return device_under_test("opencl")->target().tuning.get(feature, 0) != 0;
+bool has(const device::Device& device, const char* feature) { return device.target().tuning.get(feature, 0) != 0; }
+bool has(const char* feature) {  // the device the tests use, as it stands under SITU_LIMITS
+  return has(*device_under_test("opencl"), feature);
 }
 
 // --- images ---------------------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ TEST(OperandPaths, LimitsDecideBetweenImagesAndBuffers) {
   {
     const Environment limits("SITU_LIMITS", "texels=64K");
     const auto device = device_with({{"gemm.IMAGE", 1}});
-    EXPECT_EQ(images_in(*device, small), has("image.line"));
+    EXPECT_EQ(images_in(*device, small), has(*device, "image.line"));
     EXPECT_FALSE(images_in(*device, large));
     expect_product(*device, 5, 64, 64, "packed");
     expect_product(*device, 5, 600, 600, "packed");    // its slab is longer than an image may be

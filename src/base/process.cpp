@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 namespace situ {
 namespace {
@@ -21,5 +22,11 @@ int64_t status_kib(const char* key) {
 
 int64_t resident_bytes() { return status_kib("VmRSS:") * 1024; }
 int64_t peak_resident_bytes() { return status_kib("VmHWM:") * 1024; }
+
+double processor_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
 
 }  // namespace situ

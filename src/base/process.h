@@ -5,4 +5,5 @@
 namespace situ {
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
+double processor_seconds();  // that its threads have run, all together
 }  // namespace situ

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "prof/profile.h"
 #include "step/programs.h"
 
@@ -69,12 +70,15 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   std::vector<double> times;
   const device::Counters before = session.device().counters();
   int64_t finishes = 0;
+  double processor = 1e300;
   for (const double begin = now(); now() - begin < options.seconds || m.steps < options.min_steps;) {
+    const double ran = situ::processor_seconds();
     start = now();
     for (int64_t i = 0; i < block; ++i) feed.step();
     feed.finish();
     ++finishes;
     times.push_back((now() - start) / static_cast<double>(block));
+    processor = std::min(processor, (situ::processor_seconds() - ran) / static_cast<double>(block));
     m.steps += block;
   }
   device::Counters after = session.device().counters();
@@ -82,6 +86,7 @@ void time_blocks(Feed& feed, step::Session& session, const MeasureOptions& optio
   m.counted = per_step(before, after, m.steps);
   std::sort(times.begin(), times.end());
   m.best_seconds = times.front();
+  m.processor_seconds = processor;
   m.median_seconds = times[times.size() / 2];
 }
 
@@ -140,7 +145,11 @@ void profile(Feed& feed, step::Session& session, const MeasureOptions& options, 
   m.split = step::split(best.timeline, best.begin, best.end) / steps;
   m.timeline = std::move(best.timeline);
   m.launch_seconds.clear();
-  for (std::vector<double>& seconds : launches) m.launch_seconds.push_back(median(seconds));
+  m.launch_best.clear();
+  for (std::vector<double>& seconds : launches) {
+    m.launch_best.push_back(seconds.empty() ? 0 : *std::ranges::min_element(seconds));
+    m.launch_seconds.push_back(median(seconds));
+  }
 }
 
 // The profile's own cost is in neither. Kernels that overlap count once.

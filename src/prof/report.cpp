@@ -31,6 +31,7 @@ std::string bench_line(const Measured& m) {
   j["residency"] = m.residency;
   j["ms"] = rounded(m.median_seconds * 1e3, 4);
   j["best_ms"] = rounded(m.best_seconds * 1e3, 4);
+  j["processor_ms"] = rounded(m.processor_seconds * 1e3, 4);
   j["steps"] = m.steps;
   j["peak_mib"] = rounded(mib(m.peak_bytes), 1);
   j["arena_mib"] = rounded(mib(m.ledger.arena_bytes), 3);

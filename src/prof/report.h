@@ -16,9 +16,11 @@ struct Measured {
   device::Counters counted;  // per step, counted while running
   int64_t steps = 0;
   double median_seconds = 0, best_seconds = 0;  // of a step, without profiling
+  double processor_seconds = 0;                 // that all threads of the process ran for a step, at best
   // From profiled runs, which took turns with plain ones.
   step::TimeSplit split;                                              // per step of the fastest
   std::vector<double> launch_seconds;                                 // per launch, median over the steps of all
+  std::vector<double> launch_best;                                    // and the shortest
   int64_t profiled_steps = 0;                                         // in each
   double plain_seconds = 0;                                           // of a step in the fastest plain run
   double begin = 0;                                                   // of the timeline, on the host's clock

@@ -10,11 +10,6 @@
 namespace situ::step {
 namespace {
 
-// Bytes a tensor spans in its slab, gaps of a pitched one included.
-int64_t extent(const device::TensorArg& t, const device::Target& target) {
-  return ((t.rows() - 1) * t.pitch + t.cols()) * target.bytes(t.type.dtype);
-}
-
 template <typename From, typename To>
 void convert(const std::byte* from, int64_t count, To* to) {
   for (int64_t i = 0; i < count; ++i) {
@@ -91,6 +86,15 @@ std::string_view name_of(Residency residency) {
       return "naive";
   }
   return "";
+}
+
+bool stays(Residency residency, int slab, const MemoryMap& memory) {
+  return residency == Residency::resident ||
+         (residency == Residency::weights && slab >= 1 && slab < memory.first_arena_slab());
+}
+
+int64_t extent(const device::TensorArg& t, const device::Target& target) {
+  return ((t.rows() - 1) * t.pitch + t.cols()) * target.bytes(t.type.dtype);
 }
 
 Session::Session(device::Device& device, const std::vector<ir::Graph>& programs, const SessionOptions& options)
@@ -282,10 +286,6 @@ void Session::replay(int index, int feed) {
     executables_[static_cast<size_t>(index)]->enqueue(feed);
   else
     replay_launch_by_launch(index);
-}
-
-bool Session::stays(int slab) const {
-  return options_.residency == Residency::weights && slab >= 1 && slab < compiled_.memory.first_arena_slab();
 }
 
 // Each launch alone: operands up, run, wait, results down. The cost the study measured.

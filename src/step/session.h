@@ -26,6 +26,10 @@ enum class Residency {
 };
 Residency parse_residency(std::string_view name);
 std::string_view name_of(Residency residency);
+// Under this residency, is the slab never copied per launch? And how many bytes a copy of an operand moves, gaps of a
+// pitched one included.
+bool stays(Residency residency, int slab, const MemoryMap& memory);
+int64_t extent(const device::TensorArg& operand, const device::Target& target);
 
 struct SessionOptions {
   Residency residency = Residency::resident;
@@ -71,7 +75,7 @@ class Session {
   void spoil_arena(std::span<const int64_t> slab_bytes);
   void refresh_prepared(int program);
   void note_writes(int program);
-  bool stays(int slab) const;  // under this residency, is the slab never copied per launch?
+  bool stays(int slab) const { return step::stays(options_.residency, slab, compiled_.memory); }
   std::vector<double> read_elements(int slab, int64_t offset, int64_t pitch, const Type& type);
   template <typename T>
   void write_elements(int slab, int64_t offset, DType dtype, std::span<const T> values);

@@ -129,7 +129,7 @@ double median(std::vector<double>& values) {
 
 // Short turns, of which the fastest counts, and medians of launches: what else the machine does hits a few of them.
 void profile(Feed& feed, step::Session& session, const MeasureOptions& options, Measured& m) {
-  constexpr int kTurns = 40, kLeast = 3;
+  constexpr int kTurns = 400, kLeast = 3;
   m.profiled_steps = std::clamp<int64_t>(static_cast<int64_t>(0.01 / m.best_seconds), 2, 64);
   const auto steps = static_cast<double>(m.profiled_steps);
   std::vector<std::vector<double>> launches(m.ledger.list.size());

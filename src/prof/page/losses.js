@@ -3,7 +3,8 @@ part(80, "Loss", (data) => data.profile && data.profile.losses && data.profile.l
   const W = 1000, H = 300, L = 64, R = 984, T = 10, B = 264;
   const all = curves.flatMap((c) => c.points).filter(([, loss]) => loss !== null && isFinite(loss));
   const x = scale(0, Math.max(...all.map((p) => p[0])), L, R);
-  const y = scale(0, Math.max(...all.map((p) => p[1])) * 1.05, B, T);
+  const least = Math.min(...all.map((p) => p[1])), most = Math.max(...all.map((p) => p[1])), room = 0.08 * (most - least) || 1;
+  const y = scale(Math.min(least, Math.max(0, least - room)), most + room, B, T);
   const svg = picture(box, W, H, "loss over the steps");
   axisX(svg, x, x.ticks(10), B, T, (v) => short(v, 6));
   axisY(svg, y, y.ticks(6), L, R, (v) => short(v));

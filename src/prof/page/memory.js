@@ -11,7 +11,7 @@ part(50, "Memory over the step", (data) => data.profile && data.profile.memory.t
   const x = scale(0, count, L, R), y = scale(0, slabs.reduce((a, b) => a + (b || 0), 0), B, T);
   const svg = picture(box, W, H, "memory map of the arena");
   axisX(svg, x, x.ticks(10), B, T, (v) => short(v, 5));
-  const total = slabs.reduce((a, b) => a + (b || 0), 0), unit = total >= 2 ** 32 ? 2 ** 30 : total >= 2 ** 22 ? 2 ** 20 : 2 ** 10;
+  const total = slabs.reduce((a, b) => a + (b || 0), 0), unit = total >= 2 ** 32 ? 2 ** 30 : total >= 2 ** 21 ? 2 ** 20 : 2 ** 10;
   axisY(svg, y, scale(0, total / unit, 0, 1).ticks(6).map((v) => v * unit), L, R, (v) => bytes(v));
   add(svg, "text", { x: R, y: H - 4, "text-anchor": "end" }, "launch");
   const layers = [...new Set(launches.map((l) => l.layer))];

@@ -22,11 +22,12 @@ part(30, "Roofline", (data) => data.profile && data.profile.roofline && data.pro
       "stroke-width": 1.2, opacity: 0.7 }), () => `${bytes(level.bytes)}: ${short(level.bandwidth / 1e9)} GB/s`);
   }
   for (const level of [p.roofline.levels[0], p.roofline.levels[p.roofline.levels.length - 1]]) {
-    const at = peak / level.bandwidth / 3;
-    if (at > left) add(svg, "text", { x: x(at) - 6, y: y(peak / 3), "text-anchor": "end" }, `${bytes(level.bytes)}: ${short(level.bandwidth / 1e9)} GB/s`);
+    const from = Math.max(left, low / level.bandwidth) * 1.1;
+    const slope = Math.atan2(y(1) - y(10), x(10) - x(1)) * 180 / Math.PI;
+    add(svg, "text", { transform: `translate(${x(from)} ${y(from * level.bandwidth) - 5}) rotate(${-slope})` }, `${bytes(level.bytes)}: ${short(level.bandwidth / 1e9)} GB/s`);
   }
   add(svg, "line", { x1: x(peak / Math.max(...p.roofline.levels.map((l) => l.bandwidth))), y1: y(peak), x2: R, y2: y(peak), stroke: colour("peak"), "stroke-width": 2 });
-  add(svg, "text", { x: R, y: y(peak) - 6, "text-anchor": "end", class: "strong" }, `${short(peak / 1e9)} GFLOP/s`);
+  add(svg, "text", { x: x(peak / slowest), y: y(peak) - 8, class: "strong" }, `peak ${short(peak / 1e9)} GFLOP/s`);
   const longest = Math.max(...shown.map((l) => l.seconds));
   for (const l of shown.slice().sort((a, b) => b.seconds - a.seconds))
     tip(add(svg, "circle", { cx: x(l.flops / l.bytes), cy: y(Math.max(low, l.flops / l.seconds)), r: 3 + 15 * Math.sqrt(l.seconds / longest),

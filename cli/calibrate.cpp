@@ -39,7 +39,6 @@ class Subject {
     measured_.seconds = 1e300;
   }
 
-  // Where one thread does all the work, its time on the processor is the step's, whoever else wants the processor.
   void turn(double seconds, bool one_thread) {
     const prof::Measured m =
         prof::measure(*session_, session_->program("train"),
@@ -80,7 +79,7 @@ void calibrate(device::Device& device, double seconds) {
     show(fmt::format("{}: compiling {}", target.name, m.model));
     subjects.push_back(std::make_unique<Subject>(device, m));
   }
-  const bool one_thread = kind_of(device) == estimate::Kind::cpu && target.compute_units == 1;
+  const bool one_thread = works_on_one_thread(device);
   const int rounds = std::clamp(static_cast<int>(seconds / kRoundSeconds), 1, kRounds);
   const double each = seconds / static_cast<double>(static_cast<size_t>(rounds) * subjects.size());
   for (int round = 0; round < rounds; ++round)

@@ -19,6 +19,8 @@ struct Processor {
 };
 
 estimate::Kind kind_of(const device::Device& device);
+// Then a step's processor time is its time, whoever else wants the processor.
+bool works_on_one_thread(const device::Device& device);
 // What was measured of it, or rough rates and efficiencies of other machines.
 estimate::Machine machine_of(const device::Device& device);
 std::vector<std::string> local_devices();  // cpu, and opencl:NAME for each that there is

@@ -8,8 +8,9 @@
 //   seconds = trips * (trip + kernel) + bytes / bandwidth + flops / rate
 // `kernel` and the flops are computation, all the rest is movement, launch and wait. Fitted on two models of one layer
 // (M1 and M3): a trip per phone; bandwidth and rate for all phones together, since the times were read off plots (10%),
-// and the difference of the two models is not larger than that on any phone. What is computation of it is the study's
-// own finding: copies, launches and waits took ten elevenths.
+// and on two of the three phones the models differ by no more than that. What is computation of it is the study's own
+// finding: copies, launches and waits took ten elevenths. That a trip belongs to a layer was chosen with all four
+// models in view.
 #pragma once
 #include <map>
 #include <string>

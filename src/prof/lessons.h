@@ -1,10 +1,12 @@
 // lessons.h -- the study reproduced and undone, cause by cause: one training step in stages, each with one cause less.
 //
-//   naive            every operand of every launch is copied in and out, the host waits after each     the study's
-//   finding better kernels   the same with register tiles: what the study tried weights          parameters stay on the
-//   device resident         everything stays; the step is one submission without a wait; one launch per op, plain
-//   kernels fused            fewer launches tuned            register tiles and the candidates measured to be the
-//   fastest fp16             activations and their gradients stored as half (OpenCL)
+// naive: every operand of every launch is copied in and out, the host waits after each (the study's finding)
+// better kernels: the same with register tiles (what the study tried)
+// weights: parameters stay on the device
+// resident: everything stays; one submission without a wait, one launch per op, plain kernels
+// fused: fewer launches
+// tuned: register tiles and the candidates measured to be the fastest
+// fp16: activations and their gradients stored as half (OpenCL)
 //
 // Plain kernels are the first way a back end lists for an op that takes any operands, on OpenCL with a tile of one
 // vector (devices/plain.json).

@@ -12,6 +12,11 @@ int64_t conv_dw_splits(const ops::OpView& view, const device::Target& target) {
   return std::clamp<int64_t>(std::min({most, by_memory, by_work, dy[0] * dy[1]}), 1, 256);
 }
 
+int64_t depthwise_dw_splits(const ops::OpView& view) {
+  const Shape& dy = view.in(1).shape;
+  return std::clamp<int64_t>(dy.count() / 16384, 1, std::min<int64_t>(dy[0] * dy[1], 16));
+}
+
 void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits) {
   if (splits == 1) return e.result(0, e.launch(kernel, e.inputs(), e.out_type(0), e.attrs()));
   const Shape& dw = e.out_type(0).shape;

@@ -8,6 +8,9 @@ namespace situ::cpu {
 // shorter than a few hundred thousand operations. By shape and tuning alone: sums must not change with the threads.
 int64_t conv_dw_splits(const ops::OpView& view, const device::Target& target);
 
+// The same for a depthwise one, which is bound by memory: parts of image rows, each of at least 16384 values.
+int64_t depthwise_dw_splits(const ops::OpView& view);
+
 // Launches `kernel` with a result [splits, R, S, C, O] and adds the parts; with one split, straight to the result.
 void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits);
 

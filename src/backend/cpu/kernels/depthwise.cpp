@@ -284,11 +284,7 @@ bool accepts_dw(const ops::OpView& v, const device::Target&) {
   const Shape& dw = v.out(0).shape;
   return is_depthwise(v.attrs.integer("groups", 1), v.in(0).shape[3], v.in(1).shape[3], dw[0] * dw[1]);
 }
-void expand_dw(device::Expansion& e) {
-  const Shape& dy = e.view().in(1).shape;
-  const int64_t splits = std::clamp<int64_t>(dy.count() / 16384, 1, std::min<int64_t>(dy[0] * dy[1], 16));
-  expand_by_splits(e, "conv2d_depthwise_dw", splits);
-}
+void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_depthwise_dw", depthwise_dw_splits(e.view())); }
 
 }  // namespace
 

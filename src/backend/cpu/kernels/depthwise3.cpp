@@ -370,11 +370,7 @@ void expand_forward(device::Expansion& e) {
 void expand_dx(device::Expansion& e) {
   e.result(0, e.launch("conv2d_depthwise3_dx", e.inputs(), e.out_type(0), e.attrs()));
 }
-void expand_dw(device::Expansion& e) {
-  const Shape& dy = e.view().in(1).shape;
-  const int64_t splits = std::clamp<int64_t>(dy.count() / 16384, 1, std::min<int64_t>(dy[0] * dy[1], 16));
-  expand_by_splits(e, "conv2d_depthwise3_dw", splits);
-}
+void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_depthwise3_dw", depthwise_dw_splits(e.view())); }
 
 }  // namespace
 

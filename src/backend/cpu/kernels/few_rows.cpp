@@ -1,8 +1,10 @@
 // few_rows.cpp -- matmuls with at most eight rows, as the last layer of a small batch: bound by reading b, which a tile
 // that walks down b's columns would do in short pieces.
 //
-//   few_rows  y[i,n] = epilogue( sum over k of a[i,k] b[k,n] )   a task: a range of columns, whose sums lie on its
-//   stack few_dots  y[i,n] = epilogue( sum over k of a[i,k] b[n,k] )   a task: a few rows of b, each read once
+//   few_rows  y[i,n] = epilogue( sum over k of a[i,k] b[k,n] )
+//   few_dots  y[i,n] = epilogue( sum over k of a[i,k] b[n,k] )
+// A task of few_rows is a range of columns, whose sums lie on its stack; one of few_dots a few rows of b, each read
+// once.
 // A long sum is one of sums, as in gemm.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/few_rows.cpp"
@@ -43,8 +45,7 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-// sums[i][n] += the terms k .. k+3 of `rows` rows. Four rows of b at a time: each sum is loaded and stored once for
-// four terms.
+// sums[i][n] += the terms k .. k+3. Four rows of b at a time: each sum is loaded and stored once for four terms.
 void add_four(const Few& f, int64_t k, const float* b, int64_t columns, float* sums) {
   for (int64_t n = 0; n < columns; n += lanes()) {
     const int64_t left = columns - n;

@@ -1,8 +1,7 @@
 // peak.cpp -- what the processor can do at best, as launches: for step/roofline.cpp alone.
 //
-//   peak_flops   y = y a + b, `rounds` times: ten vectors of a row at a time, a task per row; 160 columns fit any
-//   vector peak_triad   c = a / 2 + b, `rounds` times over; a task per part of the range, so a part stays in one core's
-//   cache
+// peak_flops: y = y a + b, `rounds` times, ten vectors of a row at a time; a task per row. 160 columns fit any vector.
+// peak_triad: c = a / 2 + b, `rounds` times over; a task per part of the range, so a part stays in one core's cache.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/peak.cpp"
 #include <hwy/foreach_target.h>

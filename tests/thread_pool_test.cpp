@@ -2,6 +2,8 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -52,6 +54,29 @@ TEST(ThreadPool, TakesOverTheTasksOfASlowThread) {
 
 TEST(ThreadPool, UsesOnlyCoresOfTheProcessByDefault) {
   EXPECT_EQ(ThreadPool().threads(), static_cast<int>(usable_cores().size()));
+}
+
+TEST(ThreadPool, AWorkerLeavesTheCoreToWhichTheCallerIsMoved) {
+  const std::vector<int> cores = usable_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  std::thread([&] {  // its own thread, which may be moved about
+    ThreadPool pool(2);
+    for (int core : {cores[1], cores[0], cores[1]}) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(static_cast<size_t>(core), &set);
+      ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof(set), &set), 0);
+      std::atomic<int> begun = 0;
+      std::vector<int> at(2, -1);
+      pool.run(2, [&](int64_t i) {
+        ++begun;
+        while (begun < 2) std::this_thread::yield();  // so that each thread has one of the two
+        at[static_cast<size_t>(i)] = sched_getcpu();
+      });
+      EXPECT_EQ(at[0], core);
+      EXPECT_NE(at[1], core);
+    }
+  }).join();
 }
 
 TEST(ThreadPool, SeesWhatTheRunBeforeWrote) {

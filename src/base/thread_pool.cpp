@@ -90,9 +90,10 @@ ThreadPool::ThreadPool(int threads) {
   ranges_ = std::vector<Range>(count);
   failures_.resize(count);
   workers_.reserve(count - 1);
+  for (size_t i = 0; i < count; ++i) homes_.push_back(cores[i % cores.size()]);
   for (size_t i = 1; i < count; ++i) {
     workers_.emplace_back([this, i] { work(static_cast<int>(i)); });
-    pin(workers_.back(), cores[i % cores.size()]);
+    pin(workers_.back(), homes_[i]);
   }
 }
 
@@ -107,6 +108,7 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   SITU_ASSERT(current_pool != this, "a task of a thread pool calls run() of the same pool");
   SITU_ASSERT(!busy_.exchange(true, std::memory_order_acquire), "two threads call run() of one pool at the same time");
   const ClearFlag clear(busy_);
+  keep_apart();
   task_ = &task;
   tasks_ = tasks;
   unit_ = ceil_div(tasks, kMostUnits);
@@ -124,6 +126,16 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   take_part(0, epoch);
   wait_for(units_);
   rethrow();
+}
+
+// The caller's thread is not ours to pin. Where the system has put it on a worker's core it may stay there for seconds,
+// each waiting for the other, so that worker takes the core the caller came from.
+void ThreadPool::keep_apart() {
+  const int core = sched_getcpu();
+  if (core < 0 || core == homes_[0]) return;
+  const auto worker = std::find(homes_.begin() + 1, homes_.end(), core);
+  if (worker != homes_.end()) pin(workers_[static_cast<size_t>(worker - homes_.begin()) - 1], *worker = homes_[0]);
+  homes_[0] = core;
 }
 
 // Own range first, then those of the others.

@@ -43,6 +43,7 @@ class ThreadPool {
     std::exception_ptr error;
   };
 
+  void keep_apart();
   void work(int thread);
   void take_part(int thread, uint32_t epoch);
   int32_t drain(Range& range, int thread, uint32_t epoch);
@@ -51,6 +52,7 @@ class ThreadPool {
   void rethrow();
 
   std::vector<std::thread> workers_;
+  std::vector<int> homes_;         // cores, by thread; 0 is where the caller was seen last
   std::vector<Range> ranges_;      // by thread; 0 is the caller
   std::vector<Failure> failures_;  // by thread
   // The present run; read only by a thread that holds a unit of it.

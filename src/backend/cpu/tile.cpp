@@ -178,6 +178,7 @@ TileFunction by_vectors(int64_t nv) {
 }
 
 TileFunction tile_for(int64_t mr, int64_t nv, bool edge) {
+  if (mr == 4) return edge ? by_vectors<4, true>(nv) : by_vectors<4, false>(nv);
   if (mr == 6) return edge ? by_vectors<6, true>(nv) : by_vectors<6, false>(nv);
   if (mr == 8) return edge ? by_vectors<8, true>(nv) : by_vectors<8, false>(nv);
   return nullptr;

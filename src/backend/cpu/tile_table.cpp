@@ -3,10 +3,14 @@
 namespace situ::cpu {
 namespace {
 
-// Rows per tile when only one vector of columns is there: the height that wastes least; eight sums hide the latency.
-int64_t best_height(int64_t rows, int64_t preferred) {
-  const auto cost = [&](int64_t mr) { return ceil_div(rows, mr) * 8; };
-  return preferred == 8 && cost(8) < cost(6) ? 8 : 6;
+// Rows per tile, at most `preferred`: the height that computes fewest rows too many. A tile takes at least eight
+// multiply-adds a step, or their latency shows, and half of one for each vector of b that it reads.
+int64_t best_height(int64_t rows, int64_t nv, int64_t preferred) {
+  const auto cost = [&](int64_t mr) { return ceil_div(rows, mr) * (2 * std::max<int64_t>(mr * nv, 8) + nv); };
+  int64_t best = preferred;
+  for (int64_t mr : {6, 4})
+    if (mr < preferred && cost(mr) <= cost(best)) best = mr;
+  return best;
 }
 
 }  // namespace
@@ -18,7 +22,7 @@ PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning&
   set.panels = ceil_div(n, set.tn);
   const int64_t lanes = tuning.get("simd.lanes", 8), last = n - (set.panels - 1) * set.tn;
   const TileShape shape = tile_shape(set.panels == 1 ? n : set.tn, tuning);
-  set.mr = shape.nv == 1 ? best_height(rows, shape.mr) : shape.mr;
+  set.mr = best_height(rows, shape.nv, shape.mr);
   set.last_tile = tile_function(set.mr, ceil_div(last, lanes), !packed && last % lanes != 0);
   set.tile = set.panels == 1 ? set.last_tile : tile_function(set.mr, shape.nv, false);
   return set;

@@ -34,6 +34,22 @@ TEST(CommonSubexpressions, OtherAttributesStayApart) {
   EXPECT_EQ(after(common_subexpressions, text), text);
 }
 
+TEST(CommonLaunches, OnlyNearOnesAreJoined) {
+  const auto program = [](int between, bool joined) {
+    std::string text = kX + "%1 = relu(%0) : f32[4,3]\n";
+    int last = 1;
+    for (int i = 0; i < between; ++i, ++last)
+      text += fmt::format("%{} = square(%{}) : f32[4,3]\n", last + 1, i == 0 ? 0 : last);
+    const int chain = last;
+    if (!joined) text += fmt::format("%{} = relu(%0) : f32[4,3]\n", ++last);
+    text += fmt::format("%{} = add(%1, %{}) : f32[4,3]\n%{} = add(%{}, %{}) : f32[4,3]\noutput(%{}) {{name=\"y\"}}\n",
+                        last + 1, joined ? 1 : last, last + 2, last + 1, chain, last + 2);
+    return text;
+  };
+  EXPECT_EQ(after(common_launches, program(15, false)), program(15, true));
+  EXPECT_EQ(after(common_launches, program(16, false)), program(16, false));
+}
+
 TEST(ConstantFolding, FoldsSplatsAndDropsIdentities) {
   EXPECT_EQ(after(constant_folding, kX + "%1 = const {value=0x1p+0} : f32[4,1]\n%2 = const {value=0x1p+1} : f32[]\n" +
                                         "%3 = mul(%0, %1) : f32[4,3]\n%4 = add(%2, %2) : f32[]\n%5 = mul(%3, %4) : "

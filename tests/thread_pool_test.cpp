@@ -76,7 +76,8 @@ TEST(ThreadPool, AWorkerLeavesTheCoreToWhichTheCallerIsMoved) {
       EXPECT_EQ(at[0], core);
       EXPECT_NE(at[1], core);
     }
-  }).join();
+  })
+      .join();
 }
 
 TEST(ThreadPool, SeesWhatTheRunBeforeWrote) {

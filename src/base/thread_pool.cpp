@@ -128,8 +128,8 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   rethrow();
 }
 
-// The caller's thread is not ours to pin. Where the system has put it on a worker's core it may stay there for seconds,
-// each waiting for the other, so that worker takes the core the caller came from.
+// The caller's thread is not ours to pin. Where the system has put it on a worker's core, that worker takes the core
+// the caller came from, rather than each waiting for the other until the system moves one of them.
 void ThreadPool::keep_apart() {
   const int core = sched_getcpu();
   if (core < 0 || core == homes_[0]) return;

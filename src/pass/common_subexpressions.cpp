@@ -1,16 +1,28 @@
 // common_subexpressions.cpp -- equal op, operands, attributes and types: one node. Every op is a pure function of its
-// operands (random ones too: they are keyed by stream and step), so this is always right.
+// operands (random ones too: they are keyed by stream and step), so this is always right. It is not always good: what
+// is kept for a second reader takes memory, so nodes of a launch list are joined only where they are near.
+#include <limits>
 #include <map>
+#include <string>
 
 #include "ir/text.h"
 #include "pass/pass.h"
 
 namespace situ::pass {
+namespace {
 
-ir::Graph common_subexpressions(const ir::Graph& graph) {
+constexpr int64_t kNear = 16;  // nodes
+
+ir::Graph join(const ir::Graph& graph, int64_t distance) {
+  struct Known {
+    ir::Values values;
+    int64_t place = 0;
+  };
   ir::Rebuild rebuild(graph);
-  std::map<std::string, ir::Values> known;
+  std::map<std::string, Known> known;
+  int64_t place = 0;
   for (const ir::Node& node : graph.nodes) {
+    ++place;
     if (node.outputs.empty()) {
       rebuild.copy(node);
       continue;
@@ -19,14 +31,19 @@ ir::Graph common_subexpressions(const ir::Graph& graph) {
     for (ir::Value v : rebuild(node.inputs)) key += " %" + std::to_string(v);
     for (ir::Value v : node.outputs) key += " " + to_string(graph.type(v));
     auto it = known.find(key);
-    if (it == known.end()) {
+    if (it == known.end() || place - it->second.place > distance) {
       rebuild.copy(node);
-      known[key] = rebuild(node.outputs);
+      known[key] = {rebuild(node.outputs), place};
     } else {
-      for (size_t i = 0; i < node.outputs.size(); ++i) rebuild.map(node.outputs[i], it->second[i]);
+      for (size_t i = 0; i < node.outputs.size(); ++i) rebuild.map(node.outputs[i], it->second.values[i]);
     }
   }
   return std::move(rebuild.to);
 }
+
+}  // namespace
+
+ir::Graph common_subexpressions(const ir::Graph& graph) { return join(graph, std::numeric_limits<int64_t>::max()); }
+ir::Graph common_launches(const ir::Graph& graph) { return join(graph, kNear); }
 
 }  // namespace situ::pass

@@ -11,6 +11,7 @@ namespace situ::pass {
 
 ir::Graph expansion(const ir::Graph& graph, const device::Device& device);  // ops without a kernel into their parts
 ir::Graph common_subexpressions(const ir::Graph& graph);                    // computes equal nodes once
+ir::Graph common_launches(const ir::Graph& graph);                          // the same in a launch list, if near
 ir::Graph constant_folding(const ir::Graph& graph);                         // splats, and x*1, x+0, x/1, x-0
 ir::Graph transpose_folding(const ir::Graph& graph);  // into matmul's flags; reshape of reshape; no-ops
 ir::Graph epilogue_fusion(const ir::Graph& graph);    // bias, activation, residual, backward mask into matmul, conv

@@ -44,7 +44,8 @@ class Compiler {
   }
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
-    ir::Graph graph = stage("lower", plan::lower(rewrite(written), device_).graph);
+    // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
+    ir::Graph graph = stage("lower", pass::common_launches(plan::lower(rewrite(written), device_).graph));
     if (!options_.hoist) return graph;
     plan::Hoisted hoisted = plan::hoist(graph);
     append(prepare, hoisted.prepare);

@@ -109,6 +109,18 @@ HWY_INLINE void transpose_4x4(const float* from, int64_t pitch, float* to, int64
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, e, f)), d, to + 2 * to_pitch);
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, e, f)), d, to + 3 * to_pitch);
 }
+
+// The same for a block of 2 x 4: four pairs.
+HWY_INLINE void transpose_2x4(const float* from, int64_t pitch, float* to, int64_t to_pitch) {
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<float, 2> pair;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + pitch);
+  const auto a = hn::InterleaveLower(d, r0, r1), b = hn::InterleaveUpper(d, r0, r1);
+  hn::StoreU(hn::LowerHalf(pair, a), pair, to);
+  hn::StoreU(hn::UpperHalf(pair, a), pair, to + to_pitch);
+  hn::StoreU(hn::LowerHalf(pair, b), pair, to + 2 * to_pitch);
+  hn::StoreU(hn::UpperHalf(pair, b), pair, to + 3 * to_pitch);
+}
 #endif
 
 }  // namespace situ::cpu::HWY_NAMESPACE

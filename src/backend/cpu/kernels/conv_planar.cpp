@@ -7,76 +7,14 @@
 // so that every tap is a plain run of floats, and writes finished tiles back with channels last.
 //   conv2d_planar     y[pixel,o]  = epilogue( sum over taps, c:  x[pixel at tap, c] * w[tap, c, o] )
 //   conv2d_dx_planar  dx[pixel,c] = epilogue( sum over taps, o:  dy[pixel at tap, o] * w[tap, c, o] )
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backend/cpu/kernels/conv_planar.cpp"
-#include <hwy/foreach_target.h>
-// The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 #include <memory>
 
-#include "backend/cpu/conv_phases.h"
-#include "backend/cpu/epilogue-inl.h"
-#include "backend/cpu/simd-inl.h"
-#include "backend/cpu/tile.h"
+#include "backend/cpu/planar_tile.h"
 #include "base/error.h"
 
-#ifndef SITU_BACKEND_CPU_CONV_PLANAR_ONCE_
-#define SITU_BACKEND_CPU_CONV_PLANAR_ONCE_
 namespace situ::cpu {
 namespace {
-constexpr int64_t kMostPixels = 64;  // of a tile
-
-// A finished tile, planes first, and where its pixels go.
-struct PlanarTile {
-  float* tile = nullptr;  // [m][kMostPixels]
-  int64_t m = 0, n = 0;
-  float* y = nullptr;             // pixel 0, channel 0 of the tile
-  int64_t y_step = 0;             // elements from pixel to pixel
-  int64_t row = 0, row_step = 0;  // the pixels' numbers, for the epilogue
-  int64_t col = 0;
-  const TileEpilogue* epilogue = nullptr;  // null: the tile itself has applied it
-};
-}  // namespace
-}  // namespace situ::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace situ::cpu::HWY_NAMESPACE {
-namespace {
-
-void interleave(const float* tile, int64_t m, int64_t n, float* to, int64_t step) {
-  int64_t whole_m = 0, whole_n = 0;
-#if HWY_TARGET != HWY_SCALAR
-  whole_m = m / 4 * 4;
-  whole_n = n / 4 * 4;
-  for (int64_t o = 0; o < whole_m; o += 4)
-    for (int64_t i = 0; i < whole_n; i += 4)
-      transpose_4x4(tile + o * kMostPixels + i, kMostPixels, to + i * step + o, step);
-#endif
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t o = i < whole_n ? whole_m : 0; o < m; ++o) to[i * step + o] = tile[o * kMostPixels + i];
-}
-
-void store_planar(const PlanarTile& t) {
-  if (!t.epilogue) return interleave(t.tile, t.m, t.n, t.y, t.y_step);
-  HWY_ALIGN float pixels[kMostPixels * kMaxTileRows];
-  interleave(t.tile, t.m, t.n, pixels, kMaxTileRows);
-  for (int64_t i = 0; i < t.n; ++i)
-    for (int64_t o = 0; o < t.m; o += lanes()) {
-      const Floats v = load_up_to(pixels + i * kMaxTileRows + o, t.m - o);
-      store_up_to(apply_epilogue(*t.epilogue, v, t.row + i * t.row_step, t.col + o, t.m - o), t.y + i * t.y_step + o,
-                  t.m - o);
-    }
-}
-
-}  // namespace
-}  // namespace situ::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace situ::cpu {
-namespace {
-HWY_EXPORT(store_planar);
 
 constexpr int64_t kPlaneFloats = 16384;  // of a task's stack
 
@@ -101,28 +39,11 @@ struct Planar {
   int64_t out_h = 0, out_w = 0, y_pitch = 0, results = 0;
   int64_t mr = 6, most_pixels = 0, lanes = 8;
   TileFunction tiles[kMaxTileVectors + 1] = {};
+  PlanarStore store = nullptr;
   TileEpilogue epilogue;
-  std::vector<TileEpilogue> by_plane;  // for each tile of result channels, if it needs no operand like y; else empty
+  std::vector<TileEpilogue> by_plane;  // planar_epilogues
   std::vector<Part> parts;
-  void (*store)(const PlanarTile&) = nullptr;
 };
-// w as the left side of the product: element (tap, k channel, result channel).
-struct Weights {
-  const float* w = nullptr;
-  int64_t taps_y = 0, taps_x = 0, tap = 0, channel = 0, result = 0;  // the last three: strides
-  bool backward = false;
-  const float* at(const Tap& ty, const Tap& tx, int64_t c, int64_t o) const {
-    const int64_t r = backward ? taps_y - 1 - ty.index : ty.index, s = backward ? taps_x - 1 - tx.index : tx.index;
-    return w + (r * taps_x + s) * tap + c * channel + o * result;
-  }
-};
-
-int64_t most_pixels_of(int64_t mr, const device::Tuning& tuning) {
-  const int64_t lanes = tuning.get("simd.lanes", 8), vectors = panel_width(tuning) / lanes;
-  return std::min(kMostPixels / lanes, mr == 6 ? vectors : std::max<int64_t>(1, vectors / 2)) * lanes;
-}
-int64_t tile_rows_of(int64_t results) { return results <= 6 ? 6 : 8; }
-
 Layout layout_of(const Phase& x, int64_t channels, int64_t most_pixels) {
   Layout layout;
   if (x.taps.empty()) return layout;
@@ -141,7 +62,7 @@ int64_t band_of(const Phase& y, const Layout& layout) {
 }
 
 // A segment for each (tap along y, channel) over the taps along x, or for each tap over the channels.
-void make_segments(Part& part, const Planar& p, const Weights& w) {
+void make_segments(Part& part, const Planar& p, const PlanarWeights& w) {
   const Phase &y = part.y, &x = part.x;
   if (x.taps.empty()) return;
   const int64_t plane = x.scale * part.layout.width, taps = static_cast<int64_t>(x.taps.size());
@@ -192,13 +113,13 @@ void run_row(const Planar& p, const Part& part, int64_t image, int64_t v, const 
   while (tap1 > tap0 && v * y.scale + y.taps[tap1 - 1].offset >= p.in_h) --tap1;
   const int64_t first = static_cast<int64_t>(tap0) * part.per_tap, all = static_cast<int64_t>(part.segments.size());
   static constexpr int64_t kRows[kMaxTileRows] = {0, 1, 2, 3, 4, 5, 6, 7};
-  HWY_ALIGN float tile[kMaxTileRows * kMostPixels];
+  alignas(64) float tile[kMaxTileRows * kPlanarColumns];
   Tile t{.segments = part.segments.data() + first,
          .count = static_cast<int64_t>(tap1) * part.per_tap - first,
          .a_step = part.a_step,
          .b_step = part.b_step,
          .y = tile,
-         .y_pitch = kMostPixels,
+         .y_pitch = kPlanarColumns,
          .rows = kRows,
          .bias_by_row = true};
   const int64_t row = (image * p.out_h + y.first + v * y.step) * p.out_w + x.first;
@@ -242,19 +163,6 @@ void run_task(const Planar& p, int64_t task) {
   for (int64_t v = v0; v < v1; ++v) run_row(p, part, image, v, planes, top);
 }
 
-// bias, relu and relu6 are applied by the tile: there a bias is one number for a whole row.
-void set_by_plane(Planar& p) {
-  for (int64_t o = 0; o < p.results; o += p.mr) {
-    TileEpilogue epilogue = p.epilogue;
-    for (int e = 0; e < epilogue.count; ++e) {
-      TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
-      if (ops::takes_like_result(word.kind)) return p.by_plane.clear();
-      if (word.kind == ops::Epilogue::bias) word.operand += o;
-    }
-    p.by_plane.push_back(epilogue);
-  }
-}
-
 Work bind_planar(const Call& call, bool backward) {
   const Operand &x = call.in[0], &w = call.in[1], &y = call.out[0];
   const Operand& image = backward ? y : x;
@@ -272,16 +180,14 @@ Work bind_planar(const Call& call, bool backward) {
   p->out_w = y.shape()[2];
   p->y_pitch = y.pitch;
   p->results = y.cols();
-  p->mr = tile_rows_of(p->results);
+  p->mr = planar_rows(p->results);
   p->lanes = call.tuning().get("simd.lanes", 8);
-  p->most_pixels = most_pixels_of(p->mr, call.tuning());
+  p->most_pixels = planar_columns(p->mr, call.tuning());
   for (int64_t nv = 1; nv <= p->most_pixels / p->lanes; ++nv) p->tiles[nv] = tile_function(p->mr, nv, false);
   p->epilogue = bind_epilogue(call, 2);
-  set_by_plane(*p);
-  p->store = &HWY_DYNAMIC_DISPATCH(store_planar);
-  const Weights weights{
-      w.f32(), window.y.kernel, window.x.kernel, w.shape()[2] * w.pitch, backward ? 1 : w.pitch, backward ? w.pitch : 1,
-      backward};
+  p->by_plane = planar_epilogues(p->epilogue, p->results, p->mr);
+  p->store = planar_store();
+  const PlanarWeights weights(w, backward);
   int64_t tasks = 0;
   for (const Phase& py : backward ? backward_phases(window.y) : forward_phases(window.y))
     for (const Phase& px : backward ? backward_phases(window.x) : forward_phases(window.x)) {
@@ -305,7 +211,7 @@ bool accepts(const ops::OpView& view, const device::Target& target, bool backwar
   if (view.attrs.integer("groups", 1) != 1 || y[3] > target.tuning.get("conv.planar_results", 8)) return false;
   const Shape& image = backward ? y : x;
   const ops::Window window = ops::window_of(view.attrs, {image[1], image[2]}, {w[0], w[1]});
-  const int64_t most_pixels = most_pixels_of(tile_rows_of(y[3]), target.tuning);
+  const int64_t most_pixels = planar_columns(planar_rows(y[3]), target.tuning);
   for (const Phase& py : backward ? backward_phases(window.y) : forward_phases(window.y))
     for (const Phase& px : backward ? backward_phases(window.x) : forward_phases(window.x))
       if (band_of(py, layout_of(px, x[3], most_pixels)) == 0) return false;
@@ -333,4 +239,3 @@ KernelList conv_planar() {
 }
 }  // namespace kernels
 }  // namespace situ::cpu
-#endif

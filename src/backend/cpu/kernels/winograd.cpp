@@ -137,10 +137,10 @@ HWY_EXPORT(results2);
 Work bind_weights(const Call& call) {
   const Operand &w = call.in[0], &u = call.out[0];
   const bool packed = w.shape().rank() == 3;
-  const int64_t tn = panel_width(call.tuning()), panels = u.shape()[0], points = u.shape()[1];
+  const int64_t tn = call.attrs.integer("columns"), panels = u.shape()[0], points = u.shape()[1];
   const int64_t k = packed ? w.shape()[1] / 9 : w.shape()[2], n = packed ? panels * tn : w.cols();
   SITU_ASSERT(u.pitch == u.cols() && u.cols() == Points::plane_of(k, tn) && panels == ceil_div(n, tn));
-  SITU_ASSERT(!packed || w.pitch == tn);
+  SITU_ASSERT(!packed || w.pitch == tn || panels == 1);
   const int64_t rows = std::max<int64_t>(1, 2048 / tn), chunks = ceil_div(k, rows);
   const int64_t tap = k * w.pitch, panel_step = packed ? 9 * k * tn : tn;
   const float* from = w.f32();
@@ -161,8 +161,13 @@ Work bind_weights(const Call& call) {
 }
 
 // --- tiles ----------------------------------------------------------------------------------------------------------
+// Columns of a panel of u: a single one is no wider than it need be, so that few channels stay in the L1 cache.
+int64_t width_of(int64_t o, const device::Tuning& tuning) {
+  return std::min(panel_width(tuning), round_up(o, tuning.get("simd.lanes", 8)));
+}
+
 Cut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
-  const int64_t tn = panel_width(tuning);
+  const int64_t tn = width_of(o, tuning);
   Cut cut;
   cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 24));
   cut.block = ceil_div(tiles.count, cut.blocks);
@@ -255,6 +260,7 @@ Work bind_tiles(const Call& call) {
   c.cut = cut_of(tiles, x.cols(), y.cols(), call.tuning());
   c.count = tiles.count;
   c.panels = make_panels(round_up(y.cols(), lanes), true, c.cut.block, call.tuning());
+  c.panels.tn = width_of(y.cols(), call.tuning());
   c.fused = fuses_weights(c.cut);
   c.u = u.f32();
   c.u_plane = u.pitch;
@@ -264,7 +270,7 @@ Work bind_tiles(const Call& call) {
     c.weights.pitch = u.pitch;
     c.weights.tap = x.cols() * u.pitch;
     c.weight_panel = packed ? 9 * x.cols() * u.pitch : c.panels.tn;
-    SITU_ASSERT(packed ? u.pitch == c.panels.tn && u.rows() == c.panels.panels * 9 * x.cols()
+    SITU_ASSERT(packed ? u.pitch == panel_width(call.tuning()) && u.rows() == c.panels.panels * 9 * x.cols()
                        : u.rows() == 9 * x.cols());
   } else {
     SITU_ASSERT(u.shape()[0] == c.panels.panels && u.shape()[1] == tiles.points());
@@ -294,13 +300,14 @@ bool accepts(const WinogradConv& f, int64_t out) { return f.fits() && ops::winog
 
 void expand_with(device::Expansion& e, const WinogradConv& f, int64_t out, ir::Value weights) {
   const ops::winograd::Tiles t = f.tiles(out);
-  const int64_t tn = panel_width(e.target().tuning), points = t.points();
+  const int64_t tn = width_of(f.o, e.target().tuning), points = t.points();
   const Cut cut = cut_of(t, f.c, f.o, e.target().tuning);
   const bool fused = fuses_weights(cut);
   ir::Values inputs = e.inputs();
   inputs[1] = weights;
   if (!fused)
-    inputs[1] = e.launch("winograd_weights", {weights}, f32({ceil_div(f.o, tn), points, Points::plane_of(f.c, tn)}));
+    inputs[1] = e.launch("winograd_weights", {weights}, f32({ceil_div(f.o, tn), points, Points::plane_of(f.c, tn)}),
+                         {{"columns", tn}});
   ir::Attrs attrs{{"out", out}, {"before", ir::Ints{f.window.y.before, f.window.x.before}}};
   attrs.set("epilogue", e.attrs().text("epilogue", ""));
   const Type scratch = f32({cut.tasks, scratch_floats(cut, points, fused)});

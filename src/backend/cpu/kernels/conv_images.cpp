@@ -1,0 +1,190 @@
+// conv_images.cpp -- convolutions with few results per pixel, images in the lanes.
+//
+//   conv2d_images     y[n,pixel,o]  = epilogue( sum over taps, c:  x[pixel at tap, c, n] * w[tap, c, o] )
+//   conv2d_dx_images  dx[n,pixel,c] = epilogue( sum over taps, o:  dy[pixel at tap, o, n] * w[tap, c, o] )
+//
+// The images come transposed, [H, W, C, N]: the product of each pixel is w (rows: result channels) times a few runs of
+// images. Unlike planes (conv_planar.cpp), whose vectors run along a row of pixels, it fills its vectors whatever the
+// width, and leaves out taps beyond the border: half of the work of a 5x5 gradient of 10x10 pixels.
+#include <algorithm>
+#include <memory>
+
+#include "backend/cpu/planar_tile.h"
+#include "base/error.h"
+#include "ops/window.h"
+
+namespace situ::cpu {
+namespace {
+
+constexpr int64_t kMostTaps = 64, kEnoughTasks = 32;
+
+struct Part {  // a pair of phases and its tasks
+  Phase y, x;
+  int64_t first_task = 0;
+  bool joined = false;  // taps along x are neighbours in x and in w
+};
+struct Images {
+  const float* x = nullptr;  // [in_h, in_w, channels, images]
+  int64_t images = 0, in_h = 0, in_w = 0, channels = 0;
+  float* y = nullptr;
+  int64_t out_h = 0, out_w = 0, y_pitch = 0, results = 0;
+  int64_t mr = 6, lanes = 8, columns = 0, blocks = 1;
+  TileFunction tiles[kMaxTileVectors + 1] = {};  // by vectors
+  TileFunction last_tile = nullptr;              // reads no column beyond the last image
+  int64_t pixels_per_task = 1;
+  TileEpilogue epilogue;
+  std::vector<TileEpilogue> by_plane = {};  // planar_epilogues
+  PlanarStore store = nullptr;
+  PlanarWeights weights;
+  std::vector<Part> parts = {};
+};
+
+// The taps that meet the image, for one tile of result channels.
+struct Meeting {
+  TileSegment segments[kMostTaps];
+  const float* pointers[kMostTaps * kMaxTileRows];
+  int64_t count = 0;
+};
+
+void add_segment(const Images& c, const Tap& ty, const Tap& tx, int64_t pixel, int64_t taps, int64_t o, Meeting& to) {
+  to.segments[to.count] = {pixel * c.channels * c.images, taps * c.channels};
+  for (int64_t i = 0; i < c.mr; ++i)
+    to.pointers[to.count * c.mr + i] = c.weights.at(ty, tx, 0, std::min(o + i, c.results - 1));
+  ++to.count;
+}
+
+void meet(const Images& c, const Part& part, int64_t v, int64_t u, int64_t o, Meeting& to) {
+  const std::vector<Tap>& taps = part.x.taps;
+  const int64_t left = u * part.x.scale;
+  size_t first = 0, last = taps.size();
+  while (first < last && left + taps[first].offset < 0) ++first;
+  while (last > first && left + taps[last - 1].offset >= c.in_w) --last;
+  to.count = 0;
+  for (const Tap& ty : part.y.taps) {
+    const int64_t line = v * part.y.scale + ty.offset;
+    if (line < 0 || line >= c.in_h || first == last) continue;
+    const int64_t joined = part.joined ? static_cast<int64_t>(last - first) : 1;
+    for (size_t s = first; s < last; s += static_cast<size_t>(joined))
+      add_segment(c, ty, taps[s], line * c.in_w + left + taps[s].offset, joined, o, to);
+  }
+}
+
+void run_pixel(const Images& c, const Part& part, int64_t v, int64_t u) {
+  static constexpr int64_t kRows[kMaxTileRows] = {0, 1, 2, 3, 4, 5, 6, 7};
+  alignas(64) float tile[kMaxTileRows * kPlanarColumns];
+  const int64_t pixels = c.out_h * c.out_w;
+  const int64_t pixel = (part.y.first + v * part.y.step) * c.out_w + part.x.first + u * part.x.step;
+  Meeting met;
+  for (int64_t o = 0; o < c.results; o += c.mr) {
+    meet(c, part, v, u, o, met);
+    const size_t block = static_cast<size_t>(o / c.mr);
+    for (int64_t n = 0; n < c.images; n += c.columns) {
+      const int64_t count = std::min(c.columns, c.images - n);
+      const Tile t{.a = met.pointers,
+                   .segments = met.segments,
+                   .count = met.count,
+                   .b = c.x + n,
+                   .a_step = c.weights.channel,
+                   .b_step = c.images,
+                   .y = tile,
+                   .y_pitch = kPlanarColumns,
+                   .rows = kRows,
+                   .m = std::min(c.mr, c.results - o),
+                   .n = count,
+                   .bias_by_row = true,
+                   .epilogue = c.by_plane.empty() ? nullptr : &c.by_plane[block]};
+      (count % c.lanes ? c.last_tile : c.tiles[count / c.lanes])(t);
+      c.store({.tile = tile,
+               .m = t.m,
+               .n = count,
+               .y = c.y + (n * pixels + pixel) * c.y_pitch + o,
+               .y_step = pixels * c.y_pitch,
+               .row = n * pixels + pixel,
+               .row_step = pixels,
+               .col = o,
+               .epilogue = c.by_plane.empty() ? &c.epilogue : nullptr});
+    }
+  }
+}
+
+void run_task(const Images& c, int64_t task) {
+  size_t at = c.parts.size() - 1;
+  while (c.parts[at].first_task > task) --at;
+  const Part& part = c.parts[at];
+  const int64_t begin = (task - part.first_task) * c.pixels_per_task;
+  const int64_t end = std::min(begin + c.pixels_per_task, part.y.count * part.x.count);
+  for (int64_t pixel = begin; pixel < end; ++pixel) run_pixel(c, part, pixel / part.x.count, pixel % part.x.count);
+}
+
+Work bind_images(const Call& call, bool backward) {
+  const Operand &x = call.in[0], &w = call.in[1], &y = call.out[0];
+  const Shape &from = x.shape(), &to = y.shape();
+  const ops::Window window = ops::window_of(call.attrs, backward ? ir::Ints{to[1], to[2]} : ir::Ints{from[0], from[1]},
+                                            {w.shape()[0], w.shape()[1]});
+  SITU_ASSERT(x.pitch == x.cols(), "transposed images are dense");
+  auto c = std::make_shared<Images>(Images{.x = x.f32(),
+                                           .images = from[3],
+                                           .in_h = from[0],
+                                           .in_w = from[1],
+                                           .channels = from[2],
+                                           .y = y.f32(),
+                                           .out_h = to[1],
+                                           .out_w = to[2],
+                                           .y_pitch = y.pitch,
+                                           .results = y.cols(),
+                                           .mr = planar_rows(y.cols()),
+                                           .lanes = call.tuning().get("simd.lanes", 8),
+                                           .epilogue = bind_epilogue(call, 2),
+                                           .store = planar_store(),
+                                           .weights = PlanarWeights(w, backward)});
+  c->columns = planar_columns(c->mr, call.tuning());
+  c->by_plane = planar_epilogues(c->epilogue, c->results, c->mr);
+  for (int64_t nv = 1; nv <= c->columns / c->lanes; ++nv) c->tiles[nv] = tile_function(c->mr, nv, false);
+  c->last_tile = tile_function(c->mr, ceil_div((c->images - 1) % c->columns + 1, c->lanes), true);
+  c->pixels_per_task = std::max<int64_t>(1, c->out_h * c->out_w / (2 * kEnoughTasks));
+  int64_t tasks = 0;
+  for (const Phase& py : backward ? backward_phases(window.y) : forward_phases(window.y))
+    for (const Phase& px : backward ? backward_phases(window.x) : forward_phases(window.x)) {
+      c->parts.push_back({py, px, tasks, !backward && px.consecutive});
+      tasks += ceil_div(py.count * px.count, c->pixels_per_task);
+    }
+  return {tasks, [c](int64_t task) { run_task(*c, task); }};
+}
+Work bind_forward(const Call& call) { return bind_images(call, false); }
+Work bind_dx(const Call& call) { return bind_images(call, true); }
+
+// --- where it pays --------------------------------------------------------------------------------------------------
+bool accepts(const ops::OpView& view, const device::Target& target) {
+  const Shape &w = view.in(1).shape, &y = view.out(0).shape;
+  return view.attrs.integer("groups", 1) == 1 && w[0] * w[1] <= kMostTaps &&
+         y[3] <= target.tuning.get("conv.planar_results", 8);
+}
+// A rank beside planes' -0.5: before them where images fill vectors and most taps of planes would meet zeros.
+double seconds_dx(const ops::OpView& view, const device::Target& target) {
+  const Shape &dy = view.in(0).shape, &dx = view.out(0).shape;
+  const bool filled = dx[0] >= target.tuning.get("simd.lanes", 8);
+  return filled && 4 * dy[1] * dy[2] <= 3 * dx[1] * dx[2] ? -0.6 : -0.4;
+}
+double seconds(const ops::OpView&, const device::Target&) { return -0.4; }
+
+void expand(device::Expansion& e, std::string_view kernel) {
+  const Shape& x = e.view().in(0).shape;
+  ir::Values inputs = e.inputs();
+  inputs[0] = e.launch("transpose", {e.in(0)}, f32({x[1], x[2], x[3], x[0]}), {{"perm", ir::Ints{1, 2, 3, 0}}});
+  e.result(0, e.launch(kernel, inputs, e.out_type(0), e.attrs()));
+}
+void expand_forward(device::Expansion& e) { expand(e, "conv2d_images"); }
+void expand_dx(device::Expansion& e) { expand(e, "conv2d_dx_images"); }
+
+}  // namespace
+
+namespace kernels {
+KernelList conv_images() {
+  static constexpr Kernel kernels[] = {{"conv2d_images", bind_forward}, {"conv2d_dx_images", bind_dx}};
+  static constexpr device::Candidate candidates[] = {
+      {.op = "conv2d", .name = "images", .accepts = accepts, .seconds = seconds, .expand = expand_forward},
+      {.op = "conv2d_dx", .name = "images", .accepts = accepts, .seconds = seconds_dx, .expand = expand_dx}};
+  return {kernels, candidates};
+}
+}  // namespace kernels
+}  // namespace situ::cpu

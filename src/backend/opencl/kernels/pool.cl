@@ -6,7 +6,8 @@
 //   avg_pool_grad  dx[n, iy, ix, c] = sum over the windows that hold this pixel of dy / divisor
 //
 // No two work-items write one element: max_pool_grad and avg_pool_grad gather, each pixel of dx looks at the windows that
-// hold it; max_pool_grad_cells, for windows that do not overlap, fills the cell of sh x sw pixels around a window.
+// hold it; max_pool_grad_cells, for windows that do not overlap, fills the cell of sh x sw pixels around a window;
+// max_pool_grad_pairs, for windows of at most two cells each way, finds the winners of the four that reach into a cell.
 // A unit is one vector of VW <= C channels of one pixel (or cell); a work-item does `chunk` units. The last vector starts
 // early (common.clh); `whole`: a work-item does all vectors of its pixels. Channels that fit one vector are its LANES live
 // ones, loaded and stored in a few pieces of constant size. In the gradients g.h, g.w are the sizes of the pooled image
@@ -263,6 +264,69 @@ __kernel GROUP void max_pool_grad_cells(TENSOR(const X_T, x), TENSOR(const D_T, 
       else
         fill_cell(START(x) + c, x_pitch, START(y), y_pitch, extras, g, y0, x0, corner, d, v, whole, 0);
     }
+  }
+}
+
+// What a window gives back: d, to the pixel with this number (row-major in the window); no window: number -1.
+typedef struct {
+  iv number;
+  fv d;
+} Winner;
+
+static inline iv number_of_max(__global const X_T* corner, int pitch, Window g, int y0, int x0, const int inside) {
+  fv best = (fv)(-INFINITY);
+  iv number = (iv)(max(-y0, 0) * g.s + max(-x0, 0));  // the first inside unless one is larger
+  TAPS for (int r = 0; r < g.r; ++r)
+    TAPS for (int s = 0; s < g.s; ++s)
+      if (inside || (IS_INSIDE(y0 + r, g.oh) && IS_INSIDE(x0 + s, g.ow))) {
+        const fv value = LOAD_LIVE(X_T, corner + (r * g.ow + s) * pitch);
+        number = value > best ? (iv)(r * g.s + s) : number;
+        best = max_of(best, value);
+      }
+  return number;
+}
+
+// The winner of window (oy, ox) of image n; x and dy point at the vector's channels of pixel 0.
+static inline Winner winner_of(__global const X_T* x, int x_pitch, __global const D_T* dy, int dy_pitch, Window g, int n,
+                               int oy, int ox) {
+  Winner w = {(iv)(-1), (fv)(0.0f)};
+  if (!IS_INSIDE(oy, g.h) || !IS_INSIDE(ox, g.w)) return w;
+  const int y0 = oy * g.sh - g.pt, x0 = ox * g.sw - g.pl;
+  __global const X_T* corner = x + ((n * g.oh + y0) * g.ow + x0) * x_pitch;
+  w.d = LOAD_LIVE(D_T, dy + ((n * g.h + oy) * g.w + ox) * dy_pitch);
+  if (y0 >= 0 && y0 + g.r <= g.oh && x0 >= 0 && x0 + g.s <= g.ow)
+    w.number = number_of_max(corner, x_pitch, g, y0, x0, 1);
+  else
+    w.number = number_of_max(corner, x_pitch, g, y0, x0, 0);
+  return w;
+}
+
+// What a window gives to its pixel (r, s), which it may not have.
+static inline fv given_to(Winner w, Window g, int r, int s) {
+  return r < g.r && s < g.s ? (w.number == (iv)(r * g.s + s) ? w.d : (fv)(0.0f)) : (fv)(0.0f);
+}
+
+__kernel GROUP void max_pool_grad_pairs(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSOR(Y_T, y) EPILOGUE_PARAMS,
+                                        WINDOW_PARAMS, int units, int chunk, int whole) {
+  const Window given = WINDOW, g = constants(given);
+  const Extra extras[4] = EPILOGUE_EXTRAS;
+  const int cells_h = (g.oh + g.pt + g.sh - 1) / g.sh, cells_w = (g.ow + g.pl + g.sw - 1) / g.sw;
+  EACH_PIXEL(cells_h, cells_w) EACH_VECTOR {
+    const int c = LIVE_START(v, g.c);
+    Winner w[2][2];  // of the cell's own window and those above and to the left, which reach into it
+#pragma unroll
+    for (int up = 0; up < 2; ++up)
+#pragma unroll
+      for (int left = 0; left < 2; ++left)
+        w[up][left] = winner_of(START(x) + c, x_pitch, START(dy) + c, dy_pitch, g, p.n, p.y - up, p.x - left);
+    TAPS for (int r = 0; r < g.sh; ++r)
+      TAPS for (int s = 0; s < g.sw; ++s) {
+        const int iy = p.y * g.sh - g.pt + r, ix = p.x * g.sw - g.pl + s, row = (p.n * g.oh + iy) * g.ow + ix;
+        if (!IS_INSIDE(iy, g.oh) || !IS_INSIDE(ix, g.ow)) continue;
+        const fv sum = given_to(w[1][1], g, r + g.sh, s + g.sw) + given_to(w[1][0], g, r + g.sh, s) +
+                       given_to(w[0][1], g, r, s + g.sw) + given_to(w[0][0], g, r, s);
+        STORE_LIVE(live_epilogue(sum, extras, row, c), START(y) + row * y_pitch, v, g.c, whole);
+      }
   }
 }
 

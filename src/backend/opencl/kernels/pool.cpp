@@ -1,4 +1,5 @@
-// pool.cpp -- pooling and its gradients, in channel vectors. A max gradient without overlap is filled cell by cell.
+// pool.cpp -- pooling and its gradients, in channel vectors. A max gradient whose windows do not overlap, or only with
+// their neighbours, is filled cell by cell.
 //
 // Where a pixel has fewer channels than a vector lanes, the vector is the next power of two and the rest of it is dead.
 #include "backend/opencl/kernels/call.h"
@@ -15,18 +16,25 @@ int64_t pixel_width(const Target& target, int64_t channels) {
   return vw;
 }
 
+// Whether windows reach over at most so many strides.
+bool spans(const ops::Window& w, int64_t strides) {
+  return w.y.kernel <= strides * w.y.stride && w.x.kernel <= strides * w.x.stride;
+}
+
 // `large` is the image the window slides over; reversed: it is written and the pooled one is read.
 Call pool_call(const LaunchSpec& launch, const Target& target, const Shape& large, bool reversed) {
   const ir::Attrs& attrs = launch.node.attrs;
   const ops::Window w = ops::window_of(attrs, {large[1], large[2]}, attrs.ints("kernel"));
   const TensorArg& y = launch.out[0];
-  const bool cells = launch.node.op == "max_pool_grad" && w.y.stride >= w.y.kernel && w.x.stride >= w.x.kernel;
+  const bool cells = launch.node.op == "max_pool_grad" && spans(w, 2);
   const int64_t c = y.cols(), vw = pixel_width(target, c), vectors = ceil_div(c, vw);
   const int64_t pixels =
       cells ? y.shape()[0] * ceil_div(w.y.in + w.y.before, w.y.stride) * ceil_div(w.x.in + w.x.before, w.x.stride)
             : y.rows();
   const Units units = units_for(target, vw, vectors);
-  Call call = make_call("pool.cl", cells ? "max_pool_grad_cells" : launch.node.op);
+  Call call = make_call("pool.cl", !cells        ? launch.node.op
+                                   : spans(w, 1) ? "max_pool_grad_cells"
+                                                 : "max_pool_grad_pairs");
   call.define("VW", vw).define("LANES", c <= vw ? c : 0);
   if (std::max({w.y.kernel, w.x.kernel, w.y.stride, w.x.stride}) <= kUnrolled)
     call.define("KR", w.y.kernel).define("KS", w.x.kernel).define("KSH", w.y.stride).define("KSW", w.x.stride);

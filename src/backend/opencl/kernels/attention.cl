@@ -7,6 +7,7 @@
 // The lanes of a vector are queries (or keys) side by side, so no product needs a sum over lanes, and the rows of the
 // other side are read as scalars that the whole group shares. WIDTH is a macro because its vectors are private arrays.
 #include "common.clh"
+#include "turn.clh"
 
 #ifndef WIDTH
 #define WIDTH 8  // channels of a head
@@ -63,7 +64,30 @@ static inline int visible_keys(int query, int queries, int keys, int length, int
 //   point_at      rows first .. first + TK - 1, likewise
 //   dot_rows      s[i] = x . row i
 //   add_rows      y += sum of w[i] * row i
-#define DEFINE_ROWS(T)                                                                                              \
+// The first two go through registers where channels come in whole vectors.
+#if VW > 1 && WIDTH % VW == 0
+DEFINE_TURN(turn_rows, VW)
+#define DEFINE_TURNED(T)                                                                                            \
+  static inline void load_turned_##T(fv* to, __global const T* rows, int pitch, int first, int count) {             \
+    for (int d = 0; d < WIDTH; d += VW) {                                                                           \
+      fv t[VW];                                                                                                     \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) t[l] = LOAD_AS(T, rows + min(first + l, count - 1) * pitch + d); \
+      turn_rows(t);                                                                                                 \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) to[d + l] = t[l];                                              \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static inline void store_turned_##T(const fv* from, __global T* rows, int pitch, int first, int count) {          \
+    for (int d = 0; d < WIDTH; d += VW) {                                                                           \
+      fv t[VW];                                                                                                     \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) t[l] = from[d + l];                                            \
+      turn_rows(t);                                                                                                 \
+      _Pragma("unroll") for (int l = 0; l < VW; ++l) {                                                              \
+        if (first + l < count) STORE_AS(T, t[l], rows + (first + l) * pitch + d);                                   \
+      }                                                                                                             \
+    }                                                                                                               \
+  }
+#else
+#define DEFINE_TURNED(T)                                                                                            \
   static inline void load_turned_##T(fv* to, __global const T* rows, int pitch, int first, int count) {             \
     for (int d = 0; d < WIDTH; ++d) {                                                                               \
       float t[VW];                                                                                                  \
@@ -79,7 +103,11 @@ static inline int visible_keys(int query, int queries, int keys, int length, int
         if (first + l < count) PUT(T, t[l], rows, (first + l) * pitch + d);                                         \
       }                                                                                                             \
     }                                                                                                               \
-  }                                                                                                                 \
+  }
+#endif
+
+#define DEFINE_ROWS(T)                                                                                              \
+  DEFINE_TURNED(T)                                                                                                  \
   static inline void point_at_##T(__global const T** rows, __global const T* x, int pitch, int first, int count) {  \
     _Pragma("unroll") for (int i = 0; i < TK; ++i) rows[i] = x + min(first + i, count - 1) * pitch;                 \
   }                                                                                                                 \

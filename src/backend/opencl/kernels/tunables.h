@@ -48,7 +48,7 @@ inline const std::vector<Tunable>& tunables() {
       {"recurrent.NV", 1, {1, 2, 4}, "channel vectors that a work-item of its gradient takes together"},
       {"recurrent.TILES", 1, {1, 2, 4, 8, 16}, "tiles of a group, if enough groups remain"},
       {"attention.VW", 1, {1, 2, 4, 8, 16}, "queries or keys that a work-item of attention owns"},
-      {"attention.TK", 4, {1, 2, 4, 8}, "keys or queries it looks at together"},
+      {"attention.TK", 4, {1, 2, 4, 8, 16}, "keys or queries it looks at together"},
       {"pack.CHUNK", 256, {16, 256, 1024, 4096, 16384}, "elements a work-item packs"},
       {"vector.VW", 4, {1, 2, 4, 8, 16}, "lanes of a vector in all other kernels"},
       {"vector.WX", 64, {1, 4, 16, 32, 64, 128}, "work-items of a group in all other kernels"},

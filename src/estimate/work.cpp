@@ -103,8 +103,10 @@ double arithmetic(const device::LaunchSpec& launch, Class kind, const device::Ta
     return 2 * static_cast<double>(attrs.integer("batch") * attrs.integer("m")) *
            static_cast<double>(attrs.integer("k")) * static_cast<double>(round_up(attrs.integer("n"), lanes(target)));
   const std::string_view kernel = launch.node.op;
-  const bool along_pixels = kernel.find("planar") != kernel.npos || kernel.find("images") != kernel.npos;
-  return launch.flops * (along_pixels || launch.out.empty() ? 1 : padded(launch.out[0].cols(), lanes(target)));
+  const auto is = [&](std::string_view part) { return kernel.find(part) != kernel.npos; };
+  const bool other_axis =
+      is("planar") || is("images") || is("dw_few");  // vectors do not run along the result's columns
+  return launch.flops * (other_axis || launch.out.empty() ? 1 : padded(launch.out[0].cols(), lanes(target)));
 }
 
 }  // namespace

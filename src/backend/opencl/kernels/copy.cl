@@ -6,7 +6,8 @@
 //              what does not fit is left out (top and left may be negative). A work-item fills a line.
 //   transpose  y is walked in blocks of SIDE x SIDE over its last axis (x strides there by x_last) and over the axis
 //              that is x's last (y strides there by y_last), so both sides touch whole cache lines; the other axes are in
-//              `table`: extents[outer], y strides[outer], x strides[outer]
+//              `table`: extents[outer], y strides[outer], x strides[outer]; a work-item does a block, or
+//              `chunk` whole planes where they are small
 #include "common.clh"
 
 #ifndef SIDE
@@ -59,19 +60,9 @@ __kernel GROUP void pad(TENSOR(const X_T, x), TENSOR(Y_T, y), int lines, int h, 
   for (int i = max(last, first) * c; i < pw * c; ++i) PUT(Y_T, 0, out, i);
 }
 
-__kernel GROUP void transpose(TENSOR(const X_T, x), TENSOR(Y_T, y), __global const int* table, int outer, int cols,
-                              int x_last, int others, int y_last) {
-  const int c0 = (int)get_global_id(0) * SIDE, o0 = (int)get_global_id(1) * SIDE;
-  if (c0 >= cols || o0 >= others) return;
-  __global const X_T* in = START(x);
-  __global Y_T* out = START(y);
-  for (int a = outer - 1, rest = get_global_id(2); a >= 0; --a) {
-    const int i = rest % table[a];
-    rest /= table[a];
-    out += i * table[outer + a];
-    in += i * table[2 * outer + a];
-  }
-  const int c1 = min(cols, c0 + SIDE), o1 = min(others, o0 + SIDE);
+// One block, of at most SIDE x SIDE.
+static inline void transpose_block(__global const X_T* in, int x_last, __global Y_T* out, int y_last, int c0, int c1,
+                                   int o0, int o1) {
 #if TURNS
   const int c4 = c0 + (c1 - c0) / 4 * 4, o4 = o0 + (o1 - o0) / 4 * 4;
   for (int c = c0; c < c4; c += 4)
@@ -81,4 +72,23 @@ __kernel GROUP void transpose(TENSOR(const X_T, x), TENSOR(Y_T, y), __global con
 #endif
   for (int o = o0; o < o1; ++o)
     for (int c = o < o4 ? c4 : c0; c < c1; ++c) PUT(Y_T, AT(X_T, in, c * x_last + o), out, o * y_last + c);
+}
+
+__kernel GROUP void transpose(TENSOR(const X_T, x), TENSOR(Y_T, y), __global const int* table, int outer, int planes,
+                              int chunk, int cols, int x_last, int others, int y_last) {
+  const int first = (int)get_global_id(2) * chunk, last = min(planes, first + chunk);
+  const int c_step = (int)get_global_size(0) * SIDE, o_step = (int)get_global_size(1) * SIDE;
+  for (int plane = first; plane < last; ++plane) {
+    __global const X_T* in = START(x);
+    __global Y_T* out = START(y);
+    for (int a = outer - 1, rest = plane; a >= 0; --a) {
+      const int i = a ? rest % table[a] : rest;
+      rest /= table[a];
+      out += i * table[outer + a];
+      in += i * table[2 * outer + a];
+    }
+    for (int c0 = (int)get_global_id(0) * SIDE; c0 < cols; c0 += c_step)
+      for (int o0 = (int)get_global_id(1) * SIDE; o0 < others; o0 += o_step)
+        transpose_block(in, x_last, out, y_last, c0, min(cols, c0 + SIDE), o0, min(others, o0 + SIDE));
+  }
 }

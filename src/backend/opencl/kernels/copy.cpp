@@ -65,16 +65,20 @@ Call bind_transpose(const LaunchSpec& launch, const Target& target) {
   };
   take(0, cols);
   take(1, others);
-  int64_t rest = 1;
-  for (const Axis& a : axes) rest *= a.extent;
+  int64_t planes = 1;
+  for (const Axis& a : axes) planes *= a.extent;
   const int64_t side = tuned(target, "copy.SIDE");
+  const int64_t chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / (cols.extent * others.extent));
+  const int64_t c_blocks = chunk > 1 ? 1 : ceil_div(cols.extent, side);
+  const int64_t o_blocks = chunk > 1 ? 1 : ceil_div(others.extent, side);
   Call call = make_call("copy.cl", "transpose");
   call.define("VW", tuned(target, "vector.VW")).define("SIDE", side);
   define_words(call, launch.in[0], launch.out[0]);
   add_tensors(call, {launch.in[0], launch.out[0]});
   call.arg(table_of(axes, 2));
-  add_ints(call, {static_cast<int64_t>(axes.size()), cols.extent, cols.strides[1], others.extent, others.strides[0]});
-  return set_grid(call, ceil_div(cols.extent, side), ceil_div(others.extent, side), rest, tuned(target, "gemm.WX"));
+  add_ints(call, {static_cast<int64_t>(axes.size()), planes, chunk, cols.extent, cols.strides[1], others.extent,
+                  others.strides[0]});
+  return set_grid(call, c_blocks, o_blocks, ceil_div(planes, chunk), tuned(target, "gemm.WX"));
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 // their extents and then, for y and each input, the elements to move for a step along each: extents[outer],
 // y[outer], i0[outer], ... A work-item does `chunk` vectors, counted row by row.
 // COLUMNS: one outer axis, and inputs of one value per column. A work-item does `height` rows of `span` vectors, and a
-// column's values stay in registers for `block` rows, few enough that a CPU still reads and writes in streams.
+// column's values stay in registers for `block` rows, few enough that a CPU still reads and writes in streams. Where rows
+// are no whole vectors, a few of them are taken as one (the host joins them): values of columns repeat every `period`.
 #include "common.clh"
 #include "math.clh"
 
@@ -77,15 +78,28 @@ __kernel GROUP void pointwise(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global const i
 #define STEP(x, index, stride, moves, T) const int x##_step = table[index + 2];
 #define AT_ROW(x, index, stride, moves, T) __global const T* x##_row = START(x) + r * x##_step;
 // What all rows share is loaded before the loop over rows, the rest in it.
-#define SHARED(x, index, stride, moves, T) KEEP_##moves(x, WAY(WHOLE_, stride)(T, x##_row))
+#define SHARED(x, index, stride, moves, T) KEEP_##moves(x, WAY(REPEATED_, stride)(T, x##_row))
+#define REPEATED_0(T, p) (fv)(AT(T, p, 0))
+#define REPEATED_1(T, p) (at + VW <= period ? LOAD_AS(T, p + at) : TYPED(load_repeated_, T)(p, at, period))
 #define OWN(x, index, stride, moves, T) LOAD_NOW_##moves(x, WAY(WHOLE_, stride)(T, x##_row))
 #define KEEP_0(x, value) const fv x = value;
 #define KEEP_1(x, value)
 #define LOAD_NOW_0(x, value)
 #define LOAD_NOW_1(x, value) const fv x = value;
 
+#define DEFINE_REPEATED(T)                                                                 \
+  static inline fv load_repeated_##T(__global const T* p, int at, int period) {            \
+    float t[VW];                                                                           \
+    for (int l = 0; l < VW; ++l, at = at + 1 < period ? at + 1 : 0) t[l] = AT(T, p, at);   \
+    return LOAD(t);                                                                        \
+  }
+DEFINE_REPEATED(float)
+#if HALVES
+DEFINE_REPEATED(half)
+#endif
+
 __kernel GROUP void pointwise_columns(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global const int* table, int rows,
-                                      int cols, int height, int span, int block LITERALS) {
+                                      int cols, int period, int height, int span, int block LITERALS) {
   const int in_row = (cols + VW - 1) / VW, whole = cols / VW, spans = (in_row + span - 1) / span;
   const int strip = (int)get_global_id(0) / spans, from = ((int)get_global_id(0) - strip * spans) * span;
   const int to = min(in_row, from + span), end = min(rows, (strip + 1) * height), y_step = table[1];
@@ -93,7 +107,7 @@ __kernel GROUP void pointwise_columns(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global
   for (int r0 = strip * height; r0 < end; r0 += block) {
     const int r1 = min(end, r0 + block);
     for (int v = from; v < min(to, whole); ++v) {
-      const int c = v * VW, r = r0;
+      const int c = v * VW, r = r0, at = c % period;
       EACH_INPUT(AT_ROW)
       EACH_INPUT(SHARED)
       for (int r = r0; r < r1; ++r) {
@@ -103,7 +117,7 @@ __kernel GROUP void pointwise_columns(EACH_INPUT(PARAM) TENSOR(Y_T, y), __global
         STORE_AS(Y_T, RESULT, START(y) + r * y_step + c);
       }
     }
-    for (int r = r0; r < r1 && to > whole; ++r) {
+    for (int r = r0; r < r1 && to > whole; ++r) {  // rows that could not be joined
       const int c = whole * VW;
       EACH_INPUT(AT_ROW)
       EACH_INPUT(PARTIAL)

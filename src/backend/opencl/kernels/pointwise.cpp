@@ -4,6 +4,7 @@
 #include <fmt/args.h>
 
 #include <map>
+#include <numeric>
 
 #include "backend/opencl/kernels/axes.h"
 #include "ops/expr.h"
@@ -98,6 +99,15 @@ std::vector<bool> moving(const std::vector<Axis>& axes, const Axis& row) {
   return shared ? moves : std::vector<bool>{};
 }
 
+// How many rows to take as one, so that they are whole vectors: 1 where that is not possible, or not needed.
+int64_t rows_to_join(const Axis& outer, const Axis& row, const std::vector<bool>& moves, int64_t vw) {
+  const int64_t count = std::lcm(row.extent, vw) / row.extent;
+  if (outer.extent % count != 0 || outer.strides[0] != row.extent) return 1;
+  for (size_t i = 0; i < moves.size(); ++i)
+    if (moves[i] && (row.strides[i + 1] != 1 || outer.strides[i + 1] != row.extent)) return 1;
+  return count;
+}
+
 constexpr int64_t kStripVectors = 16;  // of a row that a work-item takes, if it has that many to do
 constexpr int64_t kBlockVectors = 32;  // of a row times the rows that share a column's values: long rows are streams
 
@@ -108,7 +118,7 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   std::vector<TensorArg> operands{launch.out[0]};
   operands.insert(operands.end(), launch.in.begin(), launch.in.end());
   std::vector<Axis> axes = merged_axes(launch.out[0].shape(), operands);
-  const Axis row = axes.back();
+  Axis row = axes.back();
   axes.pop_back();
   int64_t rows = 1;
   for (const Axis& a : axes) rows *= a.extent;
@@ -123,6 +133,14 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   call.prelude =
       prelude(source, expr.steps.size(), strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
+  const int64_t period = row.extent;
+  if (columns) {
+    const int64_t joined = rows_to_join(axes[0], row, moves, vw);
+    rows /= joined;
+    row.extent *= joined;
+    axes[0].extent /= joined;
+    for (int64_t& stride : axes[0].strides) stride *= joined;
+  }
   call.define("VW", vw);
   add_tensors(call, launch.in);
   add_tensor(call, launch.out[0]);
@@ -131,7 +149,7 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   if (columns) {
     const int64_t span = std::min(in_row, ceil_div(chunk, kStripVectors)), height = chunk / span;
     call.define("COLUMNS", 1);
-    add_ints(call, {rows, row.extent, height, span, std::clamp<int64_t>(kBlockVectors / in_row, 4, 16)});
+    add_ints(call, {rows, row.extent, period, height, span, std::clamp<int64_t>(kBlockVectors / in_row, 4, 16)});
     set_grid(call, ceil_div(rows, height) * ceil_div(in_row, span), 1, 1, tuned(target, "vector.WX"));
   } else {
     add_ints(call, {static_cast<int64_t>(axes.size()), rows, row.extent, chunk});

@@ -50,6 +50,27 @@ TEST(CommonLaunches, OnlyNearOnesAreJoined) {
   EXPECT_EQ(after(common_launches, program(16, false)), program(16, false));
 }
 
+// dw of [in, out] and dx of a linear layer with `rows` samples, as dw comes first or last.
+std::string two_gradients(int rows, bool weight_first) {
+  const std::string dw = " = matmul(%0, %1) {ta=1} : f32[8,4]\n";
+  const std::string dx = fmt::format(" = matmul(%1, %2) {{tb=1}} : f32[{},8]\n", rows);
+  return fmt::format(
+      "%0 = input {{name=\"x\"}} : f32[{0},8]\n%1 = input {{name=\"dy\"}} : f32[{0},4]\n"
+      "%2 = input {{name=\"w\"}} : f32[8,4]\n%3{1}%4{2}output(%{3}) {{name=\"dw\"}}\noutput(%{4}) {{name=\"dx\"}}\n",
+      rows, weight_first ? dw : dx, weight_first ? dx : dw, weight_first ? 3 : 4, weight_first ? 4 : 3);
+}
+TEST(GradientOrder, ALargeWeightsGradientWaits) {
+  EXPECT_EQ(after(gradient_order, two_gradients(3, true)), two_gradients(3, false));
+  EXPECT_EQ(after(gradient_order, two_gradients(4, true)), two_gradients(4, true)) << "the activation is as large";
+  EXPECT_EQ(after(gradient_order, two_gradients(3, false)), two_gradients(3, false));
+}
+TEST(GradientOrder, NotPastItsReader) {
+  const std::string text =
+      "%0 = input {name=\"x\"} : f32[3,8]\n%1 = input {name=\"dy\"} : f32[3,4]\n%2 = matmul(%0, %1) {ta=1} : f32[8,4]\n"
+      "%3 = square(%2) : f32[8,4]\n%4 = matmul(%1, %3) {tb=1} : f32[3,8]\noutput(%4) {name=\"y\"}\n";
+  EXPECT_EQ(after(gradient_order, text), text);
+}
+
 TEST(ConstantFolding, FoldsSplatsAndDropsIdentities) {
   EXPECT_EQ(after(constant_folding, kX + "%1 = const {value=0x1p+0} : f32[4,1]\n%2 = const {value=0x1p+1} : f32[]\n" +
                                         "%3 = mul(%0, %1) : f32[4,3]\n%4 = add(%2, %2) : f32[]\n%5 = mul(%3, %4) : "

@@ -221,8 +221,8 @@ const char* find_text(std::string_view name) {
 }
 
 #ifdef SITU_TEST_ICD
-// A driver that takes its time when asked for a binary: the first is saved at once, and shows it; the others wait. Slow is
-// slow beside building, which takes a second where the machine is busy.
+// A driver that takes its time when asked for a binary: the first is saved at once, and shows it; the others wait. Slow
+// is slow beside building, which takes a second where the machine is busy.
 TEST_F(ProgramCacheTest, BinariesThatAreSlowToGetAreSavedLater) {
   const test::Environment slow("SITU_ICD_SLOW_BINARIES_MS", "600");
   const test::Environment through("SITU_OPENCL_LIBRARY", SITU_TEST_ICD);

@@ -28,7 +28,7 @@ struct Images {
   int64_t images = 0, in_h = 0, in_w = 0, channels = 0;
   float* y = nullptr;
   int64_t out_h = 0, out_w = 0, y_pitch = 0, results = 0;
-  int64_t mr = 6, lanes = 8, columns = 0, blocks = 1;
+  int64_t mr = 6, lanes = 8, columns = 0;
   TileFunction tiles[kMaxTileVectors + 1] = {};  // by vectors
   TileFunction last_tile = nullptr;              // reads no column beyond the last image
   int64_t pixels_per_task = 1;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
+
+#include "ops/magnitude.h"
 
 namespace situ::ops {
 namespace {
@@ -121,6 +124,25 @@ Expr expr_of(std::string_view op, const Attrs& attrs, int arity) {
   Expr expr{{{pointwise_op(std::string(op)), {}}}, arity};
   for (int i = 0; i < arity; ++i) expr.steps[0].args.push_back({ExprArg::input, i, 0});
   return expr;
+}
+
+Sized evaluate(const Expr& expr, std::span<const Sized> inputs) {
+  std::vector<Sized> steps;
+  for (const ExprStep& step : expr.steps) {
+    std::vector<double> values, magnitudes;
+    for (const ExprArg& arg : step.args) {
+      const auto index = static_cast<size_t>(arg.index);
+      const Sized a = arg.kind == ExprArg::literal ? Sized{arg.value, std::fabs(arg.value)}
+                      : arg.kind == ExprArg::input ? inputs[index]
+                                                   : steps[index];
+      values.push_back(a.value);
+      magnitudes.push_back(a.magnitude);
+    }
+    const int arity = static_cast<int>(values.size());
+    steps.push_back(
+        {step.op->scalar(values.data()), scalar_magnitude(*step.op, values.data(), magnitudes.data(), arity)});
+  }
+  return steps.back();
 }
 
 }  // namespace situ::ops

@@ -5,6 +5,7 @@
 // Inputs broadcast to the result's shape. OpenCL prints it as source, the CPU runs it block by block, the oracle
 // evaluates it with the ops' own scalar functions.
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,5 +33,11 @@ Expr parse_expr(std::string_view text);
 std::string print(const Expr& expr);
 // The expression of any pointwise node: of `fused` its attribute, of a plain pointwise op a single step.
 Expr expr_of(std::string_view op, const Attrs& attrs, int arity);
+
+// A value and the magnitude of the terms it came from (magnitude.h).
+struct Sized {
+  double value = 0, magnitude = 0;
+};
+Sized evaluate(const Expr& expr, std::span<const Sized> inputs);
 
 }  // namespace situ::ops

@@ -16,6 +16,7 @@ ir::Graph constant_folding(const ir::Graph& graph);                         // s
 ir::Graph transpose_folding(const ir::Graph& graph);  // into matmul's flags; reshape of reshape; no-ops
 ir::Graph epilogue_fusion(const ir::Graph& graph);    // bias, activation, residual, backward mask into matmul, conv
 ir::Graph pointwise_fusion(const ir::Graph& graph);   // chains and trees of pointwise ops into one `fused` node
+ir::Graph norm_fusion(const ir::Graph& graph, const device::Device& device);  // column statistics and their reader
 ir::Graph gradient_order(const ir::Graph& graph);     // a large weight's gradient after that of the data
 ir::Graph update_grouping(const ir::Graph& graph);    // one update node for all parameters that share its settings
 

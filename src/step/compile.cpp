@@ -33,7 +33,7 @@ class Compiler {
   ir::Graph rewrite(const ir::Graph& written) {
     ir::Graph graph = stage("expansion", pass::expansion(stage("model", written), device_));
     for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
-    return graph;
+    return options_.fuse ? stage("norm_fusion", pass::norm_fusion(graph, device_)) : graph;
   }
 
  private:

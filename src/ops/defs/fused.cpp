@@ -4,7 +4,6 @@
 
 #include "ops/broadcast.h"
 #include "ops/expr.h"
-#include "ops/magnitude.h"
 
 namespace situ::ops::defs {
 namespace {
@@ -34,39 +33,18 @@ std::vector<Alias> aliases(const OpView& v) {
   return list;
 }
 
-struct Sized {  // a value and the magnitude of the terms it came from
-  double value = 0, magnitude = 0;
-};
-
-Sized evaluate(const Expr& expr, const std::vector<double>& inputs) {
-  std::vector<Sized> steps;
-  for (const ExprStep& step : expr.steps) {
-    std::vector<double> values, magnitudes;
-    for (const ExprArg& arg : step.args) {
-      const double exact = arg.kind == ExprArg::literal ? arg.value
-                           : arg.kind == ExprArg::input ? inputs[static_cast<size_t>(arg.index)]
-                                                        : 0;
-      const Sized a =
-          arg.kind == ExprArg::step ? steps[static_cast<size_t>(arg.index)] : Sized{exact, std::fabs(exact)};
-      values.push_back(a.value);
-      magnitudes.push_back(a.magnitude);
-    }
-    const int arity = static_cast<int>(values.size());
-    steps.push_back(
-        {step.op->scalar(values.data()), scalar_magnitude(*step.op, values.data(), magnitudes.data(), arity)});
-  }
-  return steps.back();
-}
-
 template <double Sized::*part>
 void each_element(const RefCall& c) {
   const RefTensor& y = c.out[0];
   const Expr expr = parse_expr(c.attrs.text("expr"));
   std::vector<Strides> strides;
   for (const RefTensor& t : c.in) strides.push_back(broadcast_strides(t.shape(), y.shape()));
-  std::vector<double> inputs(c.in.size());
+  std::vector<Sized> inputs(c.in.size());
   for (int64_t i = 0; i < y.count(); ++i) {
-    for (size_t a = 0; a < inputs.size(); ++a) inputs[a] = c.in[a][broadcast_index(i, y.shape(), strides[a])];
+    for (size_t a = 0; a < inputs.size(); ++a) {
+      const double value = c.in[a][broadcast_index(i, y.shape(), strides[a])];
+      inputs[a] = {value, std::fabs(value)};
+    }
     y[i] = evaluate(expr, inputs).*part;
   }
 }

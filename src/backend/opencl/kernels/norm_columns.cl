@@ -3,88 +3,12 @@
 //   moments    x -> mean, var, rstd of each column; moments_partial: of a part of the rows, joined by moments_final
 //   norm_sums  dgamma = sum dy (x - mean) rstd, dbeta = sum dy, over the rows of a part; norm_sums_final adds parts up
 //
-// A work-item owns a vector of VW <= cols columns of one part. Rows are taken in blocks with a mean of their own, joined
-// in order (Chan): n = na + nb, d = mean_b - mean_a, mean = mean_a + d nb / n, m2 = m2_a + m2_b + d^2 na nb / n.
-#include "common.clh"
+// A work-item owns a vector of VW <= cols columns of one part.
+#include "columns.clh"
 
 #ifndef CENTRE
 #define CENTRE 0  // norm_sums: mean and rstd belong to 0 an image's group of columns, 1 a row, 2 a row without a mean
 #endif
-
-#ifndef X_T
-#define X_T float  // or half: how x is stored
-#endif
-#ifndef D_T
-#define D_T float  // likewise dy
-#endif
-
-#define BLOCK 32   // rows summed before they join the rest
-#define BLOCKS 32  // blocks joined before they join the total
-
-typedef struct {
-  fv mean, m2;
-  int count;
-} Moments;
-
-static inline Moments joined(Moments a, Moments b) {
-  const float share = b.count ? (float)b.count / (float)(a.count + b.count) : 0.0f;
-  const fv d = b.mean - a.mean;
-  a.m2 += b.m2 + d * d * (fv)((float)a.count * share);
-  a.mean += d * (fv)(share);
-  a.count += b.count;
-  return a;
-}
-
-static inline Moments no_moments(void) {
-  Moments m;
-  m.mean = m.m2 = (fv)(0.0f);
-  m.count = 0;
-  return m;
-}
-
-static inline Moments block_moments(__global const X_T* x, int pitch, int rows) {
-  fv a = (fv)(0.0f), b = a;
-  int r = 0;
-  for (; r + 2 <= rows; r += 2) {
-    a += LOAD_AS(X_T, x + r * pitch);
-    b += LOAD_AS(X_T, x + (r + 1) * pitch);
-  }
-  if (r < rows) a += LOAD_AS(X_T, x + r * pitch);
-  Moments m;
-  m.count = rows;
-  m.mean = (a + b) / (fv)((float)rows);
-  a = b = (fv)(0.0f);
-  for (r = 0; r + 2 <= rows; r += 2) {
-    const fv d = LOAD_AS(X_T, x + r * pitch) - m.mean, e = LOAD_AS(X_T, x + (r + 1) * pitch) - m.mean;
-    a += d * d;
-    b += e * e;
-  }
-  if (r < rows) {
-    const fv d = LOAD_AS(X_T, x + r * pitch) - m.mean;
-    a += d * d;
-  }
-  m.m2 = a + b;
-  return m;
-}
-
-static inline Moments moments_of(__global const X_T* x, int pitch, int rows) {
-  Moments total = no_moments(), few = total;
-  for (int r = 0; r < rows; r += BLOCK) {
-    few = joined(few, block_moments(x + r * pitch, pitch, min(BLOCK, rows - r)));
-    if (few.count < BLOCK * BLOCKS && r + BLOCK < rows) continue;
-    total = joined(total, few);
-    few = no_moments();
-  }
-  return total;
-}
-
-static inline void finish_moments(Moments m, __global float* mean, __global float* var, __global float* rstd, int v,
-                                  int cols, float eps) {
-  const fv variance = m.m2 / (fv)((float)m.count);
-  store_vector(m.mean, mean, v, cols, 0);
-  store_vector(m.m2 / (fv)((float)max(1, m.count - 1)), var, v, cols, 0);
-  store_vector((fv)(1.0f) / sqrt(variance + (fv)(eps)), rstd, v, cols, 0);
-}
 
 __kernel GROUP void moments(TENSOR(const X_T, x), TENSOR(float, mean), TENSOR(float, var), TENSOR(float, rstd),
                             int rows, int cols, float eps) {
@@ -139,17 +63,17 @@ __kernel GROUP void norm_sums(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSO
   const int c = vector_start(v, cols), end = min(rows, first + len);
   __global const X_T* from = START(x) + image * rows * x_pitch + c;
   __global const D_T* gradient = START(dy) + image * rows * dy_pitch + c;
-  fv products = (fv)(0.0f), plain = products;
 #if CENTRE == 0
-  const fv shift = by_group(START(mean) + image * mean_pitch, c, width);
-#endif
+  const Sums sums = sums_of(from + first * x_pitch, x_pitch, gradient + first * dy_pitch, dy_pitch, end - first,
+                            by_group(START(mean) + image * mean_pitch, c, width));
+  const fv products = sums.products * by_group(START(rstd) + image * rstd_pitch, c, width), plain = sums.plain;
+#else
+  fv products = (fv)(0.0f), plain = products;
   for (int r0 = first; r0 < end; r0 += BLOCK) {
     fv p = (fv)(0.0f), s = p;
     for (int r = r0; r < min(end, r0 + BLOCK); ++r) {
       const fv g = LOAD_AS(D_T, gradient + r * dy_pitch);
-#if CENTRE == 0
-      const fv centred = LOAD_AS(X_T, from + r * x_pitch) - shift;
-#elif CENTRE == 1
+#if CENTRE == 1
       const fv centred = (LOAD_AS(X_T, from + r * x_pitch) - (fv)(ELEMENT(mean, r, stat_cols))) * (fv)(ELEMENT(rstd, r, stat_cols));
 #else
       const fv centred = LOAD_AS(X_T, from + r * x_pitch) * (fv)(ELEMENT(rstd, r, stat_cols));
@@ -160,8 +84,6 @@ __kernel GROUP void norm_sums(TENSOR(const X_T, x), TENSOR(const D_T, dy), TENSO
     products += p;
     plain += s;
   }
-#if CENTRE == 0
-  products *= by_group(START(rstd) + image * rstd_pitch, c, width);
 #endif
   store_vector(products, START(dgamma) + part * dgamma_pitch, v, cols, 0);
 #if CENTRE != 2

@@ -1,4 +1,6 @@
 // norm_columns.cpp -- statistics of columns; few columns and many rows are cut into parts, joined by a second launch.
+#include "backend/opencl/kernels/norm_columns.h"
+
 #include "backend/opencl/kernels/call.h"
 
 namespace situ::opencl::kernels {
@@ -84,36 +86,25 @@ int64_t parts_for(const Target& target, int64_t images, int64_t rows, int64_t co
   return std::max({busy, std::min(ceil_div(rows * cols, kPartElements), rows / kPartRows), int64_t{1}});
 }
 
-void expand_moments(Expansion& e) {
-  const Shape& x = e.view().in(0).shape;
-  const int64_t parts = parts_for(e.target(), 1, x.rows(), x.cols());
-  ir::Values results;
-  if (parts == 1) {
-    results = e.launch_all("moments", e.inputs(), e.view().outs, e.attrs());
-  } else {
-    const ir::Value partial = e.launch("moments_partial", e.inputs(), f32({2, parts, x.cols()}), e.attrs());
-    results = e.launch_all("moments_final", {partial}, e.view().outs, ir::Attrs(e.attrs()).set("rows", x.rows()));
-  }
-  for (int i = 0; i < 3; ++i) e.result(i, results[static_cast<size_t>(i)]);
-}
-
-void expand_sums(Expansion& e) {
-  const Shape& x = e.view().in(0).shape;
-  const int64_t images = e.view().op == "group_norm_dparams" ? x[0] : 1;
-  const int64_t parts = images * parts_for(e.target(), images, x.rows() / images, x.cols());
-  const auto sums = static_cast<int64_t>(e.view().outs.size());
-  const std::string op(e.view().op);
-  ir::Values results;
-  if (parts == 1) {
-    results = e.launch_all(op, e.inputs(), e.view().outs, e.attrs());
-  } else {
-    const ir::Value partial = e.launch(op + "_partial", e.inputs(), f32({sums, parts, x.cols()}), e.attrs());
-    results = e.launch_all("norm_sums_final", {partial}, e.view().outs);
-  }
-  for (int i = 0; i < sums; ++i) e.result(i, results[static_cast<size_t>(i)]);
+void expand(Expansion& e) {
+  const ir::Values results = launch_statistics(e, e.view().op, e.inputs(), e.view().outs, e.attrs());
+  for (size_t i = 0; i < results.size(); ++i) e.result(static_cast<int>(i), results[i]);
 }
 
 }  // namespace
+
+ir::Values launch_statistics(Expansion& e, std::string_view op, const ir::Values& inputs,
+                             const std::vector<Type>& types, const ir::Attrs& attrs) {
+  const Shape x = e.type(inputs[0]).shape;
+  const int64_t images = op == "group_norm_dparams" ? x[0] : 1;
+  const int64_t parts = images * parts_for(e.target(), images, x.rows() / images, x.cols());
+  if (parts == 1) return e.launch_all(op, inputs, types, attrs);
+  const bool moments = op == "moments";
+  const int64_t sums = moments ? 2 : static_cast<int64_t>(types.size());  // mean and m2, or the sums themselves
+  const ir::Value partial = e.launch(std::string(op) + "_partial", inputs, f32({sums, parts, x.cols()}), attrs);
+  if (!moments) return e.launch_all("norm_sums_final", {partial}, types);
+  return e.launch_all("moments_final", {partial}, types, ir::Attrs(attrs).set("rows", x.rows()));
+}
 
 KernelList norm_columns() {
   static constexpr Kernel kernels[] = {{"moments", bind_moments, "X"},
@@ -128,11 +119,11 @@ KernelList norm_columns() {
                                        {"group_norm_dparams", bind_sums<kGroup, false>, "X D"},
                                        {"group_norm_dparams_partial", bind_sums<kGroup, true>, "X D"},
                                        {"norm_sums_final", bind_sums_final}};
-  static constexpr device::Candidate candidates[] = {{"moments", "columns", nullptr, nullptr, expand_moments},
-                                                     {"norm_sums", "columns", nullptr, nullptr, expand_sums},
-                                                     {"layer_norm_dparams", "columns", nullptr, nullptr, expand_sums},
-                                                     {"rms_norm_dparams", "columns", nullptr, nullptr, expand_sums},
-                                                     {"group_norm_dparams", "columns", nullptr, nullptr, expand_sums}};
+  static constexpr device::Candidate candidates[] = {{"moments", "columns", nullptr, nullptr, expand},
+                                                     {"norm_sums", "columns", nullptr, nullptr, expand},
+                                                     {"layer_norm_dparams", "columns", nullptr, nullptr, expand},
+                                                     {"rms_norm_dparams", "columns", nullptr, nullptr, expand},
+                                                     {"group_norm_dparams", "columns", nullptr, nullptr, expand}};
   return {kernels, candidates};
 }
 

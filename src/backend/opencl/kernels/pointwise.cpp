@@ -1,90 +1,21 @@
 // pointwise.cpp -- every pointwise op, `fused` and `bias`: the expression becomes source before pointwise.cl.
 //
 // One program per expression and pattern of stretched inputs; shapes and strides are arguments.
-#include <fmt/args.h>
-
-#include <map>
 #include <numeric>
 
 #include "backend/opencl/kernels/axes.h"
-#include "ops/expr.h"
+#include "backend/opencl/kernels/expression.h"
 
 namespace situ::opencl::kernels {
 namespace {
 
-// {0}, {1}, ... are the operands, all of type fv; a comparison of vectors yields a vector that ?: selects by.
-std::string_view formula_of(std::string_view op) {
-  static const std::map<std::string_view, std::string_view> formulas = {
-      {"neg", "-{0}"},
-      {"exp", "exp({0})"},
-      {"log", "log({0})"},
-      {"sqrt", "sqrt({0})"},
-      {"rsqrt", "rsqrt({0})"},
-      {"reciprocal", "(fv)(1.0f) / {0}"},
-      {"abs", "fabs({0})"},
-      {"square", "{0} * {0}"},
-      {"relu", "{0} < (fv)(0.0f) ? (fv)(0.0f) : {0}"},
-      {"relu6", "{0} < (fv)(0.0f) ? (fv)(0.0f) : ({0} > (fv)(6.0f) ? (fv)(6.0f) : {0})"},
-      {"sigmoid", "(fv)(1.0f) / ((fv)(1.0f) + exp(-{0}))"},
-      {"tanh", "tanh({0})"},
-      {"silu", "{0} / ((fv)(1.0f) + exp(-{0}))"},
-      {"add", "{0} + {1}"},
-      {"sub", "{0} - {1}"},
-      {"mul", "{0} * {1}"},
-      {"div", "{0} / {1}"},
-      {"max", "{1} > {0} ? {1} : {0}"},
-      {"min", "{1} < {0} ? {1} : {0}"},
-      {"greater", "{0} > {1} ? (fv)(1.0f) : (fv)(0.0f)"},
-      {"equal", "{0} == {1} ? (fv)(1.0f) : (fv)(0.0f)"},
-      {"relu_mask", "{1} > (fv)(0.0f) ? {0} : (fv)(0.0f)"},
-      {"relu6_mask", "({1} > (fv)(0.0f) ? ({1} < (fv)(6.0f) ? {0} : (fv)(0.0f)) : (fv)(0.0f))"},
-      {"select", "{0} != (fv)(0.0f) ? {1} : {2}"},
-      {"erf", "erf_of({0})"},
-      {"gelu", "gelu_of({0})"},
-      {"gelu_slope", "gelu_slope_of({0})"},
-      {"gelu_tanh", "gelu_tanh_of({0})"},
-      {"gelu_tanh_slope", "gelu_tanh_slope_of({0})"},
-      {"softplus", "softplus_of({0})"},
-      {"hard_sigmoid", "hard_sigmoid_of({0})"},
-      {"hard_swish", "{0} * hard_sigmoid_of({0})"},
-      {"hard_swish_slope", "hard_swish_slope_of({0})"},
-      {"leaky_relu", "{0} > (fv)(0.0f) ? {0} : {0} * {1}"},
-      {"elu", "{0} > (fv)(0.0f) ? {0} : {1} * expm1({0})"},
-      {"normalize", "({0} - {1}) * ({2} * {3}) + {4}"},
-      {"norm_dx", "({3} * {4}) * (({0} - {7} * {6}) - ({1} - {2}) * ({7} * {3} * {5}))"},  // few terms per row
-  };
-  const auto it = formulas.find(op);
-  SITU_ASSERT(it != formulas.end(), "pointwise op `{}` has no OpenCL formula", op);
-  return it->second;
-}
-
-// The expression as statements; literals are arguments k0, k1, .., so that 1 / n makes no program of its own.
-struct Source {
-  std::string steps;
-  std::vector<float> literals;
-
-  std::string argument(const ops::ExprArg& arg) {
-    if (arg.kind != ops::ExprArg::literal)
-      return fmt::format("{}{}", arg.kind == ops::ExprArg::input ? 'i' : 't', arg.index);
-    literals.push_back(static_cast<float>(arg.value));
-    return fmt::format("(fv)(k{})", literals.size() - 1);
-  }
-  void add(const ops::ExprStep& step, size_t number) {
-    fmt::dynamic_format_arg_store<fmt::format_context> args;
-    for (const ops::ExprArg& arg : step.args) args.push_back(argument(arg));
-    steps += fmt::format(" const fv t{} = {};", number, fmt::vformat(formula_of(step.op->name), args));
-  }
-};
-
 // The source before pointwise.cl; strides[i] is that of input i along the last axis, moves[i] that it differs by row.
-std::string prelude(const Source& source, size_t steps, const std::vector<int64_t>& strides,
-                    const std::vector<bool>& moves, const std::vector<TensorArg>& ins) {
+std::string prelude(const ExpressionSource& source, const std::vector<int64_t>& strides, const std::vector<bool>& moves,
+                    const std::vector<TensorArg>& ins) {
   std::string text = "#define EACH_INPUT(F)";
   for (size_t i = 0; i < strides.size(); ++i)
     text += fmt::format(" F(i{}, {}, {}, {:d}, {})", i, i, strides[i], moves[i], type_name(ins[i]));
-  text += "\n#define LITERALS";
-  for (size_t i = 0; i < source.literals.size(); ++i) text += fmt::format(", float k{}", i);
-  return text + fmt::format("\n#define STEPS{}\n#define RESULT t{}\n", source.steps, steps - 1);
+  return text + "\n" + source.defines();
 }
 
 // Inputs that differ by row, if the rows form one axis and some input has a value per column for all of them;
@@ -125,13 +56,12 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   std::vector<int64_t> strides(row.strides.begin() + 1, row.strides.end());
   if (row.extent == 1) strides.assign(strides.size(), 1);  // reads one lane either way: fewer programs
 
-  Source source;
-  for (size_t i = 0; i < expr.steps.size(); ++i) source.add(expr.steps[i], i);
+  const ExpressionSource source(expr);
   const std::vector<bool> moves = moving(axes, row);
   const bool columns = !moves.empty();
   Call call = make_call("pointwise.cl", columns ? "pointwise_columns" : "pointwise");
   call.prelude =
-      prelude(source, expr.steps.size(), strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
+      prelude(source, strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
   const int64_t period = row.extent;
   if (columns) {

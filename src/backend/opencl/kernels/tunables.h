@@ -56,6 +56,7 @@ inline const std::vector<Tunable>& tunables() {
       {"reduce.CHUNK", 1024, {16, 256, 1024, 4096, 16384}, "elements a work-item reduces"},
       {"reduce.ITEMS", 256, {1, 16, 64, 256, 1024}, "work-items that keep a reduction busy: fewer cut it into parts"},
       {"reduce.WX", 1, {1, 4, 16, 64}, "work-items of a group in reductions"},
+      {"columns.ITEMS", 256, {1, 4, 16, 64, 256, 1024}, "column vectors that keep a norm in one launch busy: fewer take more"},
       {"rows.ITEMS", 1, {1, 8, 16, 32, 64, 128}, "work-items that share a row in norms, softmax and sums along rows"},
       {"rows.SUB", 0, {0, 1}, "1: sub-groups combine what they found, where there are any; 0: a tree in local memory"},
       {"update.CHUNK", 4096, {16, 256, 1024, 4096, 16384}, "elements of an optimizer step that a group does"},

@@ -32,14 +32,16 @@ Call& walk_units(Call& call, const Target& target, int64_t things, int64_t cols)
 }
 
 Call bind_weights(const LaunchSpec& launch, const Target& target) {
-  const TensorArg &p = launch.in[0], &u = launch.out[0];
-  const int64_t panels = p.shape()[0], k = p.shape()[1] / 9, tn = p.cols();
+  const TensorArg& w = launch.in[0];
+  const bool turned = launch.node.attrs.flag("turned");
+  const int64_t tn = launch.node.attrs.integer("cols"), n = w.shape()[turned ? 2 : 3], k = w.shape()[turned ? 3 : 2];
   Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
-  add_tensor(call, p);
-  add_tensor(call, u);
+  if (turned) call.define("TURNED", 1);
+  add_tensor(call, w);
+  add_tensor(call, launch.out[0]);
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
-  add_ints(call, {k, tn, chunk});
-  return set_grid(call, ceil_div(k, chunk), panels, 1, tuned(target, "gemm.WX"));
+  add_ints(call, {k, n, tn, chunk});
+  return set_grid(call, ceil_div(k, chunk), ceil_div(n, tn), 1, tuned(target, "gemm.WX"));
 }
 
 Call bind_tiles(const LaunchSpec& launch, const Target& target, std::string_view kernel, bool padded) {
@@ -116,7 +118,7 @@ double seconds_of(const Target& target, const Implicit& f, int64_t out) {
   const double points = static_cast<double>(t.points()), rows = points * static_cast<double>(t.count);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o);
   const Tile tile = gemm_tile(target, vectors_for(target, f.o));
-  return tile_seconds(target, tile, rows, o, c, true) + pack_seconds(9 * c * o) + weight_seconds((9 + points) * c * o) +
+  return tile_seconds(target, tile, rows, o, c, true) + weight_seconds((9 + points) * c * o) +
          move_seconds(image_floats(f, f.c) + rows * c) + move_seconds(image_floats(f, f.o) + rows * o);
 }
 
@@ -151,10 +153,18 @@ ir::Value transformed_images(Expansion& e, const Implicit& f, const Tiles& t, ir
 }
 
 // --- forward and data gradient --------------------------------------------------------------------------------------
-void expand_with(Expansion& e, const Implicit& f, int64_t out, ir::Value packed) {
+int64_t panel_width(const Target& target, const Implicit& f) {
+  return vectors_for(target, f.o) * tuned(target, "gemm.VW");
+}
+ir::Value transformed_weights(Expansion& e, const Implicit& f, const Tiles& t) {
+  const int64_t cols = panel_width(e.target(), f);
+  return e.launch("winograd_weights", {e.in(1)}, planes_of(t, f.c * round_up(f.o, cols)),
+                  {{"out", t.out}, {"turned", int64_t{e.view().op == "conv2d_dx"}}, {"cols", cols}});
+}
+
+void expand_with(Expansion& e, const Implicit& f, int64_t out) {
   const Tiles t = tiles_of(f, out);
-  const ir::Value u =
-      e.launch("winograd_weights", {packed}, planes_of(t, e.type(packed).shape.count() / 9), {{"out", out}});
+  const ir::Value u = transformed_weights(e, f, t);
   const ir::Value v = transformed_images(e, f, t, e.in(0));
   const ir::Value m = multiplied(e, t, v, u, {t.count, f.o, f.c, false, false}, true);
   ir::Values inputs{m};
@@ -175,28 +185,22 @@ double small_seconds(const Implicit& f) {
   const Tiles t = tiles_of(f, 2);
   const double c = static_cast<double>(f.c), o = static_cast<double>(f.o), transforms = 100 * (c + o);
   return static_cast<double>(t.count) * (2 * 16 * c * o + transforms) / (0.7 * kNominalFlops) + kNominalLaunch +
-         pack_seconds(9 * c * o) + weight_seconds(25 * c * o);
+         weight_seconds(25 * c * o);
 }
-void expand_small(Expansion& e, const Implicit& f, ir::Value packed) {
+void expand_small(Expansion& e, const Implicit& f) {
   const Tiles t = tiles_of(f, 2);
   ir::Values inputs = e.inputs();
-  inputs[1] = e.launch("winograd_weights", {packed}, planes_of(t, e.type(packed).shape.count() / 9), {{"out", t.out}});
+  inputs[1] = transformed_weights(e, f, t);
   ir::Attrs attrs = tile_attrs(f, t, true);
-  attrs.set("epilogue", e.attrs().text("epilogue", "")).set("cols", e.type(packed).shape.cols());
+  attrs.set("epilogue", e.attrs().text("epilogue", "")).set("cols", panel_width(e.target(), f));
   e.result(0, e.launch("winograd_small", inputs, e.out_type(0), attrs));
 }
 bool forward_small_accepts(const ops::OpView& v, const Target& target) { return small_accepts(forward_of(v), target); }
 double forward_small_seconds(const ops::OpView& v, const Target&) { return small_seconds(forward_of(v)); }
-void expand_forward_small(Expansion& e) {
-  const Implicit f = forward_of(e.view());
-  expand_small(e, f, pack_rows(e, e.in(1), 1, vectors_for(e.target(), f.o)));
-}
+void expand_forward_small(Expansion& e) { expand_small(e, forward_of(e.view())); }
 bool dx_small_accepts(const ops::OpView& v, const Target& target) { return small_accepts(gradient_of(v), target); }
 double dx_small_seconds(const ops::OpView& v, const Target&) { return small_seconds(gradient_of(v)); }
-void expand_dx_small(Expansion& e) {
-  const Implicit f = gradient_of(e.view());
-  expand_small(e, f, pack_cols(e, e.in(1), 9, 1, vectors_for(e.target(), f.o)));
-}
+void expand_dx_small(Expansion& e) { expand_small(e, gradient_of(e.view())); }
 
 template <int out>
 bool accepts(const ops::OpView& v, const Target&) {
@@ -209,8 +213,7 @@ double seconds(const ops::OpView& v, const Target& target) {
 }
 template <int out>
 void expand(Expansion& e) {
-  const Implicit f = forward_of(e.view());
-  expand_with(e, f, out, pack_rows(e, e.in(1), 1, vectors_for(e.target(), f.o)));
+  expand_with(e, forward_of(e.view()), out);
 }
 
 template <int out>
@@ -224,8 +227,7 @@ double dx_seconds(const ops::OpView& v, const Target& target) {
 }
 template <int out>
 void expand_dx(Expansion& e) {
-  const Implicit f = gradient_of(e.view());
-  expand_with(e, f, out, pack_cols(e, e.in(1), 9, 1, vectors_for(e.target(), f.o)));
+  expand_with(e, gradient_of(e.view()), out);
 }
 
 // --- weight gradient ------------------------------------------------------------------------------------------------

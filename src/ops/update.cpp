@@ -13,7 +13,20 @@ double clipped(const UpdateSettings& s, double g) {
   return s.clip_value > 0 ? std::clamp(g, -s.clip_value, s.clip_value) : g;
 }
 
-// Visits every element: its operands as {lr, factor, w, g, slots...}, and where its results belong.
+struct Sum {
+  double value = 0, size = 0;  // of the terms, and of what they amount to without their signs
+};
+Sum sum_of_parts(const RefTensor& gradient, int64_t count, int64_t element) {
+  Sum sum;
+  for (int64_t e = element; e < gradient.count(); e += count) {
+    sum.value += gradient[e];
+    sum.size += std::fabs(gradient[e]);
+  }
+  return sum;
+}
+
+// Visits every element: its operands as {lr, factor, w, g, slots...}, the size of the terms of g, and where its results
+// belong.
 template <typename Visit>
 void each_element(const RefCall& c, const UpdateLayout& layout, Visit visit) {
   size_t next = 0;
@@ -25,9 +38,10 @@ void each_element(const RefCall& c, const UpdateLayout& layout, Visit visit) {
   for (size_t i = next, out = 0; i < c.in.size(); i += each, out += results)
     for (int64_t e = 0; e < c.in[i].count(); ++e) {
       double operands[kMostOperands] = {scalars.lr, scalars.factor};
-      for (size_t k = 0; k < each; ++k) operands[2 + k] = c.in[i + k][e];
+      const Sum g = sum_of_parts(c.in[i + 1], c.in[i].count(), e);
+      for (size_t k = 0; k < each; ++k) operands[2 + k] = k == 1 ? g.value : c.in[i + k][e];
       double y[1 + kMostSlots];
-      visit(operands, scalars.step, y);
+      visit(operands, scalars.step, g.size, y);
       for (size_t k = 0; k < results; ++k) c.out[out + k][e] = y[k];
     }
 }
@@ -46,6 +60,13 @@ void apply(UpdateRule rule, const UpdateSettings& settings, const double* operan
 }
 
 }  // namespace
+
+int64_t gradient_parts(const Type& gradient, const Type& parameter) {
+  if (gradient == parameter) return 1;
+  const bool fits = gradient.dtype == parameter.dtype && gradient.shape.rank() > 0 &&
+                    gradient.shape[0] * parameter.count() == gradient.count();
+  return fits ? gradient.shape[0] : 0;
+}
 
 bool is_update(std::string_view op) { return std::ranges::find(kUpdates, op) != std::end(kUpdates); }
 
@@ -90,7 +111,7 @@ Types update_types(const OpView& v) {
     const Type& w = v.in(i);
     need(w.dtype == DType::f32, "parameters must be f32");
     for (int k = 1; k < layout.each(); ++k)
-      if (v.in(i + k) != w)
+      if (k == 1 && v.op != "ema" ? gradient_parts(v.in(i + 1), w) == 0 : v.in(i + k) != w)
         fail("gradient and slots must be {} as the parameter is, not {}", to_string(w), to_string(v.in(i + k)));
     outs.insert(outs.end(), static_cast<size_t>(layout.results()), w);
   }
@@ -110,13 +131,13 @@ std::vector<Alias> update_aliases(const OpView& v) {
 void update_reference(const RefCall& call, const UpdateLayout& layout, UpdateRule rule) {
   const UpdateSettings settings(call.attrs);
   each_element(call, layout,
-               [&](const double* operands, double step, double* y) { apply(rule, settings, operands, step, y); });
+               [&](const double* operands, double step, double, double* y) { apply(rule, settings, operands, step, y); });
 }
 
 void update_magnitude(const RefCall& call, const UpdateLayout& layout, UpdateRule rule) {
   constexpr double kNudge = 0x1p-20;  // as in magnitude.cpp
   const UpdateSettings settings(call.attrs);
-  each_element(call, layout, [&](double* operands, double step, double* y) {
+  each_element(call, layout, [&](double* operands, double step, double gradient_size, double* y) {
     double exact[1 + kMostSlots], moved[1 + kMostSlots];
     apply(rule, settings, operands, step, exact);
     for (int k = 0; k <= kMostSlots; ++k) y[k] = std::fabs(exact[k]);
@@ -124,7 +145,7 @@ void update_magnitude(const RefCall& call, const UpdateLayout& layout, UpdateRul
       const double kept = operands[i];
       double change[1 + kMostSlots] = {};
       for (double nudge : {-kNudge, kNudge}) {
-        operands[i] = kept * (1 + nudge);
+        operands[i] = i == 3 ? kept + gradient_size * nudge : kept * (1 + nudge);
         apply(rule, settings, operands, step, moved);
         for (int k = 0; k <= kMostSlots; ++k) change[k] = std::max(change[k], std::fabs(moved[k] - exact[k]));
       }

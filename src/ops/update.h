@@ -1,6 +1,7 @@
 // update.h -- what all optimizers' ops share: their operands, settings and clipping; groups of parameters.
 //
 //   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
+//   g may come in parts, [S, ..] with S times the elements of w: their sum in order is the gradient (not for ema)
 //   guarded=1: a factor of 0 skips the step, whatever the gradients hold; all stays as it is
 //   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
 // Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.
@@ -20,6 +21,8 @@ struct UpdateLayout {
   int results() const { return 1 + slots; }  // w, slots
 };
 bool is_update(std::string_view op);
+// In how many parts the gradient of a parameter comes; 0 if it does not fit.
+int64_t gradient_parts(const Type& gradient, const Type& parameter);
 UpdateLayout update_layout(std::string_view op, const Attrs& attrs);
 
 // Every setting of every rule; those an op does not have are 0.

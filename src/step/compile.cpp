@@ -45,7 +45,8 @@ class Compiler {
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
     // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
-    ir::Graph graph = stage("lower", pass::common_launches(plan::lower(rewrite(written), device_).graph));
+    ir::Graph graph = pass::common_launches(plan::lower(rewrite(written), device_).graph);
+    graph = stage("lower", options_.fuse ? pass::gradient_parts(graph) : graph);
     if (!options_.hoist) return graph;
     plan::Hoisted hoisted = plan::hoist(graph);
     append(prepare, hoisted.prepare);

@@ -26,6 +26,7 @@ struct Piece {
   const float *w = nullptr, *g = nullptr, *slot[kMostSlots] = {};
   float *new_w = nullptr, *new_slot[kMostSlots] = {};
   int64_t count = 0;
+  int64_t parts = 1, stride = 0;  // of the gradient: so many, elements from one to the next
 };
 struct Update {
   explicit Update(const ir::Attrs& attrs) : settings(attrs) {}
@@ -47,19 +48,24 @@ namespace {
 
 HWY_INLINE Floats constant(double value) { return fill(static_cast<float>(value)); }
 
-// The gradient of some elements, scaled and clamped; a NaN stays one.
+// The gradient of some elements: its parts added up in order, scaled and clamped; a NaN stays one.
 struct Gradient {
   const float* g;
+  int64_t parts, stride;
   float factor, low, high;  // not vectors: those of SVE are no members
   bool clamps;
   HWY_INLINE Gradient(const Update& u, const Piece& p)
       : g(p.g),
+        parts(p.parts),
+        stride(p.stride),
         factor(u.factor ? *u.factor : 1.0f),
         low(static_cast<float>(-u.settings.clip_value)),
         high(static_cast<float>(u.settings.clip_value)),
         clamps(u.settings.clip_value > 0) {}
   HWY_INLINE Floats operator()(int64_t i, int64_t n) const {
-    const Floats scaled = hn::Mul(load_up_to(g + i, n), fill(factor));
+    Floats sum = load_up_to(g + i, n);
+    for (int64_t part = 1; part < parts; ++part) sum = hn::Add(sum, load_up_to(g + part * stride + i, n));
+    const Floats scaled = hn::Mul(sum, fill(factor));
     return clamps ? at_most(fill(high), at_least(fill(low), scaled)) : scaled;
   }
 };
@@ -237,6 +243,8 @@ void add_member(Update& u, std::span<const Operand> in, std::span<const Operand>
       p.new_slot[k] = out[1 + k].f32() + c;
     }
     p.count = std::min(kPiece, count - c);
+    p.parts = ops::gradient_parts(in[1].type, in[0].type);
+    p.stride = count;
     u.pieces.push_back(p);
   }
 }

@@ -1,8 +1,9 @@
 // update.cl -- one optimizer step over a whole group of parameters, in one launch, in place. Rules:
 // ops/defs/update.cpp. Also square_sum_parts, the sums that clipping begins with.
 //
-// The group is cut into chunks; row i of the table describes chunk i: its number of elements, then for each operand the
-// element where it starts, as two words: low 32 bits; slab << 24 | high bits. Operands: w g w', then s s' of each slot.
+// The group is cut into chunks; row i of the table describes chunk i: its number of elements, the parts its gradient
+// comes in and the elements between them, then for each operand the element where it starts, as two words: low 32 bits;
+// slab << 24 | high bits. Operands: w g w', then s s' of each slot.
 // Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
 #include "common.clh"
 
@@ -40,7 +41,7 @@
 #endif
 
 static inline __global float* operand(__global float* const slabs[8], __global const int* entry, int index) {
-  const uint low = entry[1 + 2 * index], high = entry[2 + 2 * index];
+  const uint low = entry[3 + 2 * index], high = entry[4 + 2 * index];
   return slabs[high >> 24] + (((ulong)(high & 0xFFFFFFu) << 32) | low);
 }
 
@@ -66,8 +67,8 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
 // What every update starts with: where the operands of its chunk lie.
 #define FIND_OPERANDS                                                                                          \
   __global float* const slabs[8] = SLABS;                                                                      \
-  __global const int* entry = table + (int)get_group_id(0) * (7 + 4 * SLOTS);                                  \
-  const int count = entry[0];                                                                                  \
+  __global const int* entry = table + (int)get_group_id(0) * (9 + 4 * SLOTS);                                  \
+  const int count = entry[0], parts = entry[1], stride = entry[2];                                             \
   __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);                     \
   __global float* w_out = operand(slabs, entry, 2);
 
@@ -86,13 +87,17 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
     for (int i = whole + id; i < count; i += WX) RULE(float, GET_ONE, PUT_ONE, i)   \
   }
 
-// The gradient, scaled and clamped; a NaN stays one.
+// The gradient: its parts added up in order, scaled and clamped; a NaN stays one.
+#define SUM_OF_PARTS(T, GET, i)                                                \
+  T g = GET(g_in + i);                                                         \
+  for (int part = 1; part < parts; ++part) g += GET(g_in + part * stride + i); \
+  g *= (T)(scale);
 #if CLAMPED
 #define GRADIENT(T, GET, i)                                              \
-  T g = GET(g_in + i) * (T)(scale);                                      \
+  SUM_OF_PARTS(T, GET, i)                                                \
   g = g < (T)(-clip) ? (T)(-clip) : (g > (T)(clip) ? (T)(clip) : g);
 #else
-#define GRADIENT(T, GET, i) T g = GET(g_in + i) * (T)(scale);
+#define GRADIENT(T, GET, i) SUM_OF_PARTS(T, GET, i)
 #endif
 
 #define SGD(T, GET, PUT, i)                              \
@@ -236,7 +241,7 @@ __kernel GROUP void square_sum_parts(SLAB_PARAMS, __global const int* table, TEN
   const int row = get_global_id(0);
   if (row >= rows) return;
   __global float* const slabs[8] = SLABS;
-  __global const int* entry = table + row * 3;
+  __global const int* entry = table + row * 5;
   const int count = entry[0], whole = count / VW * VW;
   __global const float* x = operand(slabs, entry, 0);
   fv sum = (fv)(0.0f);

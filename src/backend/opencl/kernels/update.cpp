@@ -15,12 +15,12 @@ class Chunks {
  public:
   explicit Chunks(int64_t chunk) : chunk_(chunk) {}
 
-  // One member: its operands in the order of update.cl, all of one size.
-  void add(const std::vector<TensorArg>& operands) {
+  // One member: its operands in the order of update.cl, all of one size but the gradient, which may come in parts.
+  void add(const std::vector<TensorArg>& operands, int64_t parts = 1) {
     for (const TensorArg& t : operands) SITU_ASSERT(t.dense(), "operands of an update are dense");
     const int64_t count = operands[0].count();
     for (int64_t start = 0; start < count; start += chunk_, ++rows_) {
-      table_.words.push_back(int_of(std::min(chunk_, count - start)));
+      table_.words.insert(table_.words.end(), {int_of(std::min(chunk_, count - start)), int_of(parts), int_of(count)});
       for (const TensorArg& t : operands) add_place(t, start);
     }
   }
@@ -65,7 +65,7 @@ Call update_call(const LaunchSpec& launch, const Target& target) {
   for (size_t i = scalars, o = 0; i < launch.in.size(); i += 2 + slots, o += 1 + slots) {
     std::vector<TensorArg> operands{launch.in[i], launch.in[i + 1], launch.out[o]};
     for (size_t k = 0; k < slots; ++k) operands.insert(operands.end(), {launch.in[i + 2 + k], launch.out[o + 1 + k]});
-    chunks.add(operands);
+    chunks.add(operands, ops::gradient_parts(launch.in[i + 1].type, launch.in[i].type));
   }
   Call call = make_call("update.cl", launch.node.op);
   call.define("VW", tuned(target, "vector.VW")).define("SLOTS", layout.slots).define("MOMENTUM", s.momentum != 0);

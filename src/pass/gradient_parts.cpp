@@ -1,0 +1,46 @@
+// gradient_parts.cpp -- in a launch list, a weight's gradient that was summed in parts goes to its update as it is: the
+// update reads every element of it anyway, and adds the parts up in the same order.
+//
+//   g = sum_splits(parts); w' = sgd(lr, w, g, ..)  ->  w' = sgd(lr, w, parts, ..)
+// The parts live until the update then, so only small ones are left to it: those of layers with few weights and many
+// pixels, which are the ones that are split.
+#include "ir/dead_code.h"
+#include "ops/update.h"
+#include "pass/pass.h"
+
+namespace situ::pass {
+namespace {
+
+constexpr int64_t kMostBytes = 256 * 1024;  // of all parts of a gradient
+
+// The parts behind v, if they may stand in its place; otherwise v.
+ir::Value parts_behind(const ir::Graph& graph, ir::Value v, const Type& parameter, size_t users) {
+  const ir::Node& node = graph.producer(v);
+  if (node.op != "sum_splits" || node.inputs.size() != 1 || !node.attrs.text("epilogue", "").empty() || users != 1)
+    return v;
+  const Type& parts = graph.type(node.inputs[0]);
+  const bool fits = ops::gradient_parts(parts, parameter) > 0 && parts.count() * bytes_of(parts.dtype) <= kMostBytes;
+  return fits ? node.inputs[0] : v;
+}
+
+}  // namespace
+
+ir::Graph gradient_parts(const ir::Graph& graph) {
+  const auto users = ir::users_of(graph);
+  ir::Rebuild rebuild(graph);
+  for (const ir::Node& node : graph.nodes) {
+    if (!ops::is_update(node.op) || node.op == "ema") {
+      rebuild.copy(node);
+      continue;
+    }
+    const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
+    ir::Node update = node;
+    for (auto i = static_cast<size_t>(layout.scalars()); i < node.inputs.size(); i += static_cast<size_t>(layout.each()))
+      update.inputs[i + 1] = parts_behind(graph, node.inputs[i + 1], graph.type(node.inputs[i]),
+                                          users[static_cast<size_t>(node.inputs[i + 1])].size());
+    rebuild.copy(update);
+  }
+  return ir::dead_code(rebuild.to);
+}
+
+}  // namespace situ::pass

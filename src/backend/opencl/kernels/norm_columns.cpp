@@ -55,7 +55,7 @@ Call bind_sums(const LaunchSpec& launch, const Target& target) {
     if (centre != kNoMean) second.offset += parts * second.pitch * bytes_of(DType::f32);
   }
   Call call = column_call("norm_sums", target, x.cols(), parts);
-  call.define("CENTRE", centre);
+  if (centre != kGroup) call.define("CENTRE", centre);  // as moments, which need none: fewer programs
   add_tensors(call, {x, launch.in[1], centre == kNoMean ? rstd : launch.in[2], rstd, first, second});
   add_ints(call, {images, rows, x.cols(), splits, ceil_div(rows, splits), by_image ? x.cols() / rstd.cols() : 1,
                   rstd.cols()});

@@ -4,7 +4,7 @@
 //   dw     = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G
 //
 //   winograd_weights  u[point, panel, k, tn]  = G w G^T of element (tap, k, c), as panels (pack.cl): w[tap, k, c], or
-//                     TURNED for the data gradient w[8 - tap, c, k]
+//                     turned for the data gradient w[8 - tap, c, k]
 //   winograd_input    v[point, tile, c]      = B^T x B; a tile is IN x IN pixels, OUT apart, zeros outside the image
 //   winograd_output   y                      = epilogue(A^T m A) of m[point, tile, o]
 //   winograd_small    y                      = all of it, BLOCK tiles at a time, which stay in the nearest cache
@@ -24,9 +24,6 @@
 #define OUT 4  // outputs of a tile along an axis: 2 or 4
 #endif
 #define IN (OUT + 2)
-#ifndef TURNED
-#define TURNED 0  // 1: winograd_weights reads those of the data gradient
-#endif
 #ifndef CHANNELS
 #define CHANNELS 0  // of the images that winograd_small reads, a multiple of VW; 0: it is not there
 #endif
@@ -149,26 +146,24 @@ SQUARE(transform_dw, dw_line, 3, IN)
 
 // --- kernels --------------------------------------------------------------------------------------------------------
 // Columns c.. of the n in a row of tap t's matrix; beyond them zeros.
-static inline fv weights_at(__global const float* w, int pitch, int t, int row, int k, int c, int n) {
-#if TURNED
-  __global const float* from = w + ((8 - t) * n + c) * pitch + row;
+static inline fv weights_at(__global const float* w, int pitch, int t, int row, int k, int c, int n, int turned) {
+  __global const float* from = turned ? w + ((8 - t) * n + c) * pitch + row : w + (t * k + row) * pitch + c;
+  if (!turned) return c + VW <= n ? LOAD(from) : load_lanes(from, 0, n - c);
   float lanes[VW];
 #pragma unroll
   for (int l = 0; l < VW; ++l) lanes[l] = c + l < n ? from[l * pitch] : 0.0f;
   return LOAD(lanes);
-#else
-  __global const float* from = w + (t * k + row) * pitch + c;
-  return c + VW <= n ? LOAD(from) : load_lanes(from, 0, n - c);
-#endif
 }
 
-__kernel GROUP void winograd_weights(TENSOR(const float, w), TENSOR(float, u), int k, int n, int tn, int chunk) {
+__kernel GROUP void winograd_weights(TENSOR(const float, w), TENSOR(float, u), int k, int n, int tn, int chunk,
+                                     int turned) {
   const int panel = get_global_id(1), k0 = (int)get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
   for (int row = k0; row < k1; ++row) {
     for (int c = 0; c < tn; c += VW) {
       fv square[3][3], to[IN][IN];
 #pragma unroll
-      for (int t = 0; t < 9; ++t) square[t / 3][t % 3] = weights_at(START(w), w_pitch, t, row, k, panel * tn + c, n);
+      for (int t = 0; t < 9; ++t)
+        square[t / 3][t % 3] = weights_at(START(w), w_pitch, t, row, k, panel * tn + c, n, turned);
       transform_weights(to, square);
 #pragma unroll
       for (int i = 0; i < IN * IN; ++i)

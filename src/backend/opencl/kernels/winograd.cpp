@@ -36,11 +36,10 @@ Call bind_weights(const LaunchSpec& launch, const Target& target) {
   const bool turned = launch.node.attrs.flag("turned");
   const int64_t tn = launch.node.attrs.integer("cols"), n = w.shape()[turned ? 2 : 3], k = w.shape()[turned ? 3 : 2];
   Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
-  if (turned) call.define("TURNED", 1);
   add_tensor(call, w);
   add_tensor(call, launch.out[0]);
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
-  add_ints(call, {k, n, tn, chunk});
+  add_ints(call, {k, n, tn, chunk, turned});
   return set_grid(call, ceil_div(k, chunk), ceil_div(n, tn), 1, tuned(target, "gemm.WX"));
 }
 

@@ -88,6 +88,70 @@ TEST(NormFusion, BatchNormGradientIsTwoLaunches) {
   }
 }
 
+// What OpenCL makes of the graph before it is lowered: ops alone.
+std::vector<std::string> rewritten(const ir::Graph& graph) {
+  std::vector<std::string> names;
+  for (const ir::Node& node : step::rewritten(graph, *device_under_test("opencl"), {}).nodes)
+    if (ops::find(node.op)) names.push_back(node.op);
+  return names;
+}
+
+struct Moments {
+  ir::Graph graph;
+  ir::Value x = graph.input("x", f32({4, 64})), other = graph.input("other", f32({64}));
+  ir::Values statistics = ops::emit_all(graph, "moments", {x}, {{"eps", 1e-5}});
+  ir::Value centred() { return ops::emit(graph, "sub", {x, statistics[0]}); }
+};
+
+TEST(NormFusion, StatisticsAndTheirReaderAreOneNodeOnOpenCl) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  Moments m;
+  m.graph.output("y", ops::emit(m.graph, "mul", {m.centred(), m.statistics[2]}));
+  m.graph.output("var", m.statistics[1]);
+  EXPECT_EQ(rewritten(m.graph), (Names{"moments_fused"}));
+}
+
+// The joined node stands where the function stood: behind this reader.
+TEST(NormFusion, StatisticsReadBeforeStayApart) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  Moments m;
+  const ir::Value scale = ops::emit(m.graph, "reduce", {m.statistics[2]}, {{"axes", ir::Ints{0}}, {"kind", "sum"}});
+  m.graph.output("y", ops::emit(m.graph, "mul", {m.centred(), scale}));
+  EXPECT_EQ(rewritten(m.graph), (Names{"moments", "reduce", "fused"}));
+}
+
+TEST(NormFusion, AVarianceInTheFunctionStaysApart) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  Moments m;
+  m.graph.output("y", ops::emit(m.graph, "mul", {m.centred(), m.statistics[1]}));
+  EXPECT_EQ(rewritten(m.graph), (Names{"moments", "fused"}));
+}
+
+TEST(NormFusion, AFunctionOfOtherImagesStaysApart) {
+  if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  Moments m;
+  m.graph.output("y", ops::emit(m.graph, "mul", {m.other, m.statistics[2]}));
+  EXPECT_EQ(rewritten(m.graph), (Names{"moments", "mul"}));
+}
+
+TEST(NormFusion, ABatchNormOfEnoughColumnsIsOneLaunchOnOpenCl) {
+  device::Device* device = device_under_test("opencl");
+  if (!device) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
+  const int64_t columns = 16 * device->target().tuning.get("columns.ITEMS", 1024);
+  for (const bool enough : {true, false}) {
+    ir::Graph graph;
+    const Type image = f32({600, enough ? columns : 1}), channels = f32({image.shape.cols()});
+    const ir::Value x = graph.input("x", image), gamma = graph.input("gamma", channels),
+                    beta = graph.input("beta", channels);
+    const ir::Values y = ops::emit_all(graph, "batch_norm", {x, gamma, beta}, {{"eps", 1e-5}});
+    graph.output("y", ops::emit(graph, "relu", {y[0]}));
+    Names names;
+    const step::Compiled compiled = step::compile({graph}, *device, {});
+    for (const device::LaunchSpec& launch : compiled.programs[0].launches) names.push_back(launch.node.op);
+    EXPECT_EQ(names, enough ? (Names{"moments_fused"}) : (Names{"moments", "fused"}));
+  }
+}
+
 TEST(NormFusion, GeluGradientIsOneLaunch) {
   if (!device_under_test("cpu")) GTEST_SKIP() << "cpu is left out by SITU_TEST_DEVICES";
   for (const char* op : {"gelu", "gelu_tanh", "softplus", "hard_sigmoid", "hard_swish", "erf"}) {

@@ -264,6 +264,35 @@ TEST(UpdateGrouping, AnUpdateThatIsReadKeepsItsPlace) {
   EXPECT_EQ(after(update_grouping, text), text);
 }
 
+// w[4,3] updated by a gradient in `parts`, summed before or in the update.
+std::string split_update(int parts, bool summed, const std::string& sum_attrs = "", const std::string& more = "") {
+  return fmt::format(
+             "state w : f32[4,{1}]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"parts\"}} : "
+             "f32[{0},4,{1}]\n"
+             "%2 = read {{state=\"w\"}} : f32[4,{1}]\n",
+             parts, 3) +
+         (summed ? "%3 = sum_splits(%1)" + sum_attrs + " : f32[4,3]\n%4 = sgd(%0, %2, %3) : f32[4,3]\n" + more +
+                       "write(%4) {state=\"w\"}\n"
+                 : "%3 = sgd(%0, %2, %1) : f32[4,3]\nwrite(%3) {state=\"w\"}\n");
+}
+
+TEST(GradientParts, AnUpdateAddsThemUp) {
+  EXPECT_EQ(after(gradient_parts, split_update(5, true)), split_update(5, false));
+}
+
+TEST(GradientParts, WhatElseIsReadOrDoneStays) {
+  const std::string activated = split_update(5, true, " {epilogue=\"relu\"}");
+  EXPECT_EQ(after(gradient_parts, activated), activated);
+  const std::string shared = split_update(5, true, "", "output(%3) {name=\"g\"}\n");
+  EXPECT_EQ(after(gradient_parts, shared), shared);
+}
+
+// They would live until the update.
+TEST(GradientParts, ManyAreSummedAtOnce) {
+  EXPECT_EQ(after(gradient_parts, split_update(5461, true)), split_update(5461, false));  // 256 KiB
+  EXPECT_EQ(after(gradient_parts, split_update(5462, true)), split_update(5462, true));
+}
+
 // What the passes do must not change what is computed: a little of everything, on the oracle.
 TEST(Pipeline, KeepsTheResult) {
   const std::string text =

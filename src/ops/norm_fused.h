@@ -1,4 +1,5 @@
-// norm_fused.h -- the nodes of defs/norm_fused.cpp: statistics of x's columns, then a pointwise function that reads them.
+// norm_fused.h -- the nodes of defs/norm_fused.cpp: statistics of x's columns, then a pointwise function that reads
+// them.
 //
 // The node's operands are those of the statistics, then what else the function reads; its results are the function's,
 // then the statistics. The function (attribute `expr`) sees the operands of the statistics, then those of their results

@@ -130,8 +130,9 @@ std::vector<Alias> update_aliases(const OpView& v) {
 
 void update_reference(const RefCall& call, const UpdateLayout& layout, UpdateRule rule) {
   const UpdateSettings settings(call.attrs);
-  each_element(call, layout,
-               [&](const double* operands, double step, double, double* y) { apply(rule, settings, operands, step, y); });
+  each_element(call, layout, [&](const double* operands, double step, double, double* y) {
+    apply(rule, settings, operands, step, y);
+  });
 }
 
 void update_magnitude(const RefCall& call, const UpdateLayout& layout, UpdateRule rule) {

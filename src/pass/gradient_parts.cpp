@@ -35,7 +35,8 @@ ir::Graph gradient_parts(const ir::Graph& graph) {
     }
     const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
     ir::Node update = node;
-    for (auto i = static_cast<size_t>(layout.scalars()); i < node.inputs.size(); i += static_cast<size_t>(layout.each()))
+    for (auto i = static_cast<size_t>(layout.scalars()); i < node.inputs.size();
+         i += static_cast<size_t>(layout.each()))
       update.inputs[i + 1] = parts_behind(graph, node.inputs[i + 1], graph.type(node.inputs[i]),
                                           users[static_cast<size_t>(node.inputs[i + 1])].size());
     rebuild.copy(update);

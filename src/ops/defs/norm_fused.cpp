@@ -64,8 +64,7 @@ Values expand(Graph& graph, const Values& in, const Attrs& attrs) {
   const NormFused& form = norm_fused_form(NAME);
   Attrs own = attrs;
   own.erase("expr");
-  const Values statistics =
-      emit_all(graph, form.statistics, Values(in.begin(), in.begin() + form.operands), own);
+  const Values statistics = emit_all(graph, form.statistics, Values(in.begin(), in.begin() + form.operands), own);
   const Values inputs = function_inputs<Value>(form, in, statistics);
   const Expr expr = parse_expr(attrs.text("expr"));
   Values results{emit(graph, "fused", Values(inputs.begin(), inputs.begin() + expr.inputs),

@@ -1,5 +1,5 @@
-// norm_fused.cpp -- statistics of columns and the function that reads them: in one launch where there are columns enough
-// to keep the device busy, otherwise in launches of their own.
+// norm_fused.cpp -- statistics of columns and the function that reads them: in one launch where there are columns
+// enough to keep the device busy, otherwise in launches of their own.
 #include "ops/norm_fused.h"
 
 #include "backend/opencl/kernels/expression.h"
@@ -44,17 +44,19 @@ bool accepts_one(const ops::OpView& v, const Target& target) {
   const Shape& x = v.in(0).shape;
   for (int i = ops::norm_fused_form(v.op).operands; i < v.arity(); ++i)
     if (kind_of(v.in(i).shape, x) == kOther) return false;
-  return x.cols() % vector_width(target, x.cols()) == 0;
+  return x.cols() % vector_width(target, x.cols()) == 0;  // no two vectors share a column
 }
 
-// One launch goes over x twice, each work-item over its own columns: that keeps a device busy from columns.ITEMS vectors
-// on, and from half as many where x stays in a second-level cache and another launch costs more than a busy core gains.
-constexpr int64_t kCachedElements = 262144;
+// One launch goes over x twice, each work-item over its own columns: that keeps a device busy from columns.ITEMS
+// vectors on; from half as many where x stays in a second-level cache and another launch costs more than a busy core
+// gains; from half as many again where x is so large that rows in pieces come from memory less often.
+constexpr int64_t kCachedElements = 262144, kLargeElements = 524288;
 
 double one_seconds(const ops::OpView& v, const Target& target) {
   const Shape& x = v.in(0).shape;
-  const int64_t vectors = x.cols() / vector_width(target, x.cols()), wanted = tuned(target, "columns.ITEMS");
-  return (vectors >= (x.count() <= kCachedElements ? ceil_div(wanted, 2) : wanted) ? 1 : 4) * kNominalLaunch;
+  const int64_t vectors = x.cols() / vector_width(target, x.cols());
+  const int64_t halves = x.count() <= kCachedElements ? 1 : x.count() <= kLargeElements ? 2 : 3;
+  return (2 * vectors >= halves * tuned(target, "columns.ITEMS") ? 1 : 4) * kNominalLaunch;
 }
 double apart_seconds(const ops::OpView&, const Target&) { return 2 * kNominalLaunch; }
 
@@ -72,16 +74,15 @@ void expand_apart(Expansion& e) {
   std::vector<ops::Alias> aliases;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (e.type(inputs[i]) == image) aliases.push_back({0, static_cast<int>(i)});
-  e.result(0, e.launch("fused", inputs, image, {{"expr", e.attrs().text("expr")}, {"shape", image.shape.dims()}},
-                       aliases));
+  e.result(
+      0, e.launch("fused", inputs, image, {{"expr", e.attrs().text("expr")}, {"shape", image.shape.dims()}}, aliases));
   for (size_t i = 0; i < statistics.size(); ++i) e.result(static_cast<int>(i) + 1, statistics[i]);
 }
 
 }  // namespace
 
 KernelList norm_fused() {
-  static constexpr Kernel kernels[] = {{"moments_fused", bind, "* -> Y"},
-                                       {"norm_sums_fused", bind, "* -> Y"}};
+  static constexpr Kernel kernels[] = {{"moments_fused", bind, "* -> Y"}, {"norm_sums_fused", bind, "* -> Y"}};
   static constexpr device::Candidate candidates[] = {
       {"moments_fused", "one_launch", accepts_one, one_seconds, expand_one},
       {"moments_fused", "apart", nullptr, apart_seconds, expand_apart},

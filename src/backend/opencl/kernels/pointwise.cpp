@@ -60,8 +60,7 @@ Call bind_pointwise(const LaunchSpec& launch, const Target& target) {
   const std::vector<bool> moves = moving(axes, row);
   const bool columns = !moves.empty();
   Call call = make_call("pointwise.cl", columns ? "pointwise_columns" : "pointwise");
-  call.prelude =
-      prelude(source, strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
+  call.prelude = prelude(source, strides, columns ? moves : std::vector<bool>(strides.size(), true), launch.in);
   const int64_t vw = tuned(target, "vector.VW"), chunk = std::max<int64_t>(1, tuned(target, "vector.CHUNK") / vw);
   const int64_t period = row.extent;
   if (columns) {

@@ -133,7 +133,12 @@ std::string report_json(const Profile& p) {
   j["split"] = split_json(m.split);
   j["profiled_steps"] = m.profiled_steps;
   j["plain_seconds"] = m.plain_seconds;
-  j["kernel_seconds"] = step::kernel_seconds(m.timeline) / static_cast<double>(std::max<int64_t>(1, m.profiled_steps));
+  const auto steps = static_cast<double>(std::max<int64_t>(1, m.profiled_steps));
+  double events = 0;
+  for (const device::Event& e : m.timeline.events)
+    if (e.kind == device::EventKind::kernel) events += e.end - e.start;
+  j["kernel_seconds"] = step::kernel_seconds(m.timeline) / steps;
+  j["event_seconds"] = events / steps;  // launch by launch: more, where two run side by side
   j["roofline"] = ordered_json::parse(device::to_json(p.roofline));
   j["costliest"] = costliest_json(p);
   j["advice"] = advice(p);

@@ -29,17 +29,17 @@ ir::Graph gradient_parts(const ir::Graph& graph) {
   const auto users = ir::users_of(graph);
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {
-    if (!ops::is_update(node.op) || node.op == "ema") {
-      rebuild.copy(node);
-      continue;
+    if (ops::is_update(node.op) && node.op != "ema" && !node.attrs.flag("factors")) {
+      const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
+      const auto first = static_cast<size_t>(layout.scalars()), each = static_cast<size_t>(layout.each());
+      for (size_t i = first; i < node.inputs.size(); i += each) {
+        const ir::Value g = node.inputs[i + 1];
+        const ir::Value parts =
+            parts_behind(graph, g, graph.type(node.inputs[i]), users[static_cast<size_t>(g)].size());
+        if (parts != g) rebuild.map(g, rebuild(parts));  // whose launch serves the layer that the sum served
+      }
     }
-    const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
-    ir::Node update = node;
-    for (auto i = static_cast<size_t>(layout.scalars()); i < node.inputs.size();
-         i += static_cast<size_t>(layout.each()))
-      update.inputs[i + 1] = parts_behind(graph, node.inputs[i + 1], graph.type(node.inputs[i]),
-                                          users[static_cast<size_t>(node.inputs[i + 1])].size());
-    rebuild.copy(update);
+    rebuild.copy(node);
   }
   return ir::dead_code(rebuild.to);
 }

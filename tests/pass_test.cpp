@@ -264,44 +264,6 @@ TEST(UpdateGrouping, AnUpdateThatIsReadKeepsItsPlace) {
   EXPECT_EQ(after(update_grouping, text), text);
 }
 
-// w[256,256] updated by x^T dy of `terms` samples, multiplied out before or in the update.
-std::string product_update(int terms, bool multiplied, const std::string& attrs = "{ta=1}",
-                           const std::string& more = "") {
-  return fmt::format(
-             "state w : f32[256,256]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"x\"}} : f32[{0},256]\n"
-             "%2 = input {{name=\"dy\"}} : f32[{0},256]\n%3 = read {{state=\"w\"}} : f32[256,256]\n",
-             terms) +
-         (multiplied ? "%4 = matmul(%1, %2) " + attrs + " : f32[256,256]\n%5 = sgd(%0, %3, %4) : f32[256,256]\n" +
-                           more + "write(%5) {state=\"w\"}\n"
-                     : "%4 = sgd(%0, %3, %1, %2) {factors=1} : f32[256,256]\nwrite(%4) {state=\"w\"}\n");
-}
-
-TEST(GradientFactors, AnUpdateMultipliesFewTerms) {
-  EXPECT_EQ(after(gradient_factors, product_update(16, true)), product_update(16, false));
-  EXPECT_EQ(after(gradient_factors, product_update(17, true)), product_update(17, true));
-}
-
-TEST(GradientFactors, WhatElseIsReadOrDoneStays) {
-  const std::string activated = product_update(8, true, "{epilogue=\"relu\", ta=1}");
-  EXPECT_EQ(after(gradient_factors, activated), activated);
-  const std::string shared = product_update(8, true, "{ta=1}", "output(%4) {name=\"g\"}\n");
-  EXPECT_EQ(after(gradient_factors, shared), shared);
-}
-
-// Squares among the operands: these products have the shapes of one of few terms, and are something else.
-TEST(GradientFactors, OtherProductsStay) {
-  const auto program = [](int rows, int a, int b, const char* attrs) {
-    return fmt::format(
-        "state w : f32[{0},{2}]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"x\"}} : f32[16,{1}]\n"
-        "%2 = input {{name=\"dy\"}} : f32[16,{2}]\n%3 = read {{state=\"w\"}} : f32[{0},{2}]\n"
-        "%4 = matmul(%1, %2){3} : f32[{0},{2}]\n%5 = sgd(%0, %3, %4) : f32[{0},{2}]\nwrite(%5) {{state=\"w\"}}\n",
-        rows, a, b, attrs);
-  };
-  EXPECT_NE(after(gradient_factors, program(16, 16, 4096, " {ta=1}")), program(16, 16, 4096, " {ta=1}"));
-  for (const std::string& text : {program(16, 16, 4096, ""), program(4096, 4096, 16, " {ta=1, tb=1}")})
-    EXPECT_EQ(after(gradient_factors, text), text);
-}
-
 // w[4,3] updated by a gradient in `parts`, summed before or in the update.
 std::string split_update(int parts, bool summed, const std::string& sum_attrs = "", const std::string& more = "") {
   return fmt::format(

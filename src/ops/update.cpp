@@ -25,17 +25,6 @@ Sum sum_of_parts(const RefTensor& gradient, int64_t count, int64_t element) {
   return sum;
 }
 
-Sum sum_of_products(const RefTensor& a, const RefTensor& b, int64_t element) {
-  const int64_t rows = a.shape()[1], cols = b.shape()[1];
-  Sum sum;
-  for (int64_t k = 0; k < a.shape()[0]; ++k) {
-    const double term = a[k * rows + element / cols] * b[k * cols + element % cols];
-    sum.value += term;
-    sum.size += std::fabs(term);
-  }
-  return sum;
-}
-
 // Visits every element: its operands as {lr, factor, w, g, slots...}, the size of the terms of g, and where its results
 // belong.
 template <typename Visit>
@@ -46,15 +35,11 @@ void each_element(const RefCall& c, const UpdateLayout& layout, Visit visit) {
   if (layout.step) scalars.step = c.in[next++][0];
   if (layout.clipped) scalars.factor = c.in[next++][0];
   const auto each = static_cast<size_t>(layout.each()), results = static_cast<size_t>(layout.results());
-  const auto slots = static_cast<size_t>(layout.first_slot());
   for (size_t i = next, out = 0; i < c.in.size(); i += each, out += results)
     for (int64_t e = 0; e < c.in[i].count(); ++e) {
       double operands[kMostOperands] = {scalars.lr, scalars.factor};
-      const Sum g =
-          layout.factors ? sum_of_products(c.in[i + 1], c.in[i + 2], e) : sum_of_parts(c.in[i + 1], c.in[i].count(), e);
-      operands[2] = c.in[i][e];
-      operands[3] = g.value;
-      for (size_t k = slots; k < each; ++k) operands[4 + k - slots] = c.in[i + k][e];
+      const Sum g = sum_of_parts(c.in[i + 1], c.in[i].count(), e);
+      for (size_t k = 0; k < each; ++k) operands[2 + k] = k == 1 ? g.value : c.in[i + k][e];
       double y[1 + kMostSlots];
       visit(operands, scalars.step, g.size, y);
       for (size_t k = 0; k < results; ++k) c.out[out + k][e] = y[k];
@@ -83,11 +68,6 @@ int64_t gradient_parts(const Type& gradient, const Type& parameter) {
   return fits ? gradient.shape[0] : 0;
 }
 
-bool are_factors(const Type& a, const Type& b, const Type& parameter) {
-  return a.dtype == DType::f32 && b.dtype == DType::f32 && a.shape.rank() == 2 && b.shape.rank() == 2 &&
-         a.shape[0] == b.shape[0] && parameter.shape == Shape{a.shape[1], b.shape[1]};
-}
-
 bool is_update(std::string_view op) { return std::ranges::find(kUpdates, op) != std::end(kUpdates); }
 
 UpdateLayout update_layout(std::string_view op, const Attrs& attrs) {
@@ -96,7 +76,6 @@ UpdateLayout update_layout(std::string_view op, const Attrs& attrs) {
   layout.lr = op != "ema";
   layout.step = op == "adam" || op == "adagrad";
   layout.clipped = attrs.flag("clipped");
-  layout.factors = attrs.flag("factors");
   if (op == "sgd") layout.slots = s.momentum != 0;
   if (op == "adam") layout.slots = 2;
   if (op == "rmsprop") layout.slots = 1 + (s.momentum != 0) + s.centered;
@@ -125,19 +104,15 @@ Types update_types(const OpView& v) {
   if (v.arity() == layout.scalars() || (v.arity() - layout.scalars()) % layout.each())
     fail("after {} scalars come {} operands for each parameter: w, g and {} slots", layout.scalars(), layout.each(),
          layout.slots);
-  need(!layout.factors || v.op != "ema", "an average is of one value: no factors");
   need(!v.attrs.flag("guarded") || layout.clipped, "guarded needs the factor that says so: clipped=1");
   need(v.attrs.number("clip_value", 0) >= 0, "clip_value must not be negative");
   Types outs;
   for (int i = layout.scalars(); i < v.arity(); i += layout.each()) {
     const Type& w = v.in(i);
     need(w.dtype == DType::f32, "parameters must be f32");
-    if (layout.factors && !are_factors(v.in(i + 1), v.in(i + 2), w))
-      fail("the gradient of {} is not made of {} and {}", to_string(w), to_string(v.in(i + 1)), to_string(v.in(i + 2)));
-    if (!layout.factors && (v.op == "ema" ? v.in(i + 1) != w : gradient_parts(v.in(i + 1), w) == 0))
-      fail("the gradient must be {} as the parameter is, not {}", to_string(w), to_string(v.in(i + 1)));
-    for (int k = layout.first_slot(); k < layout.each(); ++k)
-      if (v.in(i + k) != w) fail("slots must be {} as the parameter is, not {}", to_string(w), to_string(v.in(i + k)));
+    for (int k = 1; k < layout.each(); ++k)
+      if (k == 1 && v.op != "ema" ? gradient_parts(v.in(i + 1), w) == 0 : v.in(i + k) != w)
+        fail("gradient and slots must be {} as the parameter is, not {}", to_string(w), to_string(v.in(i + k)));
     outs.insert(outs.end(), static_cast<size_t>(layout.results()), w);
   }
   return outs;
@@ -148,7 +123,7 @@ std::vector<Alias> update_aliases(const OpView& v) {
   std::vector<Alias> list;
   for (int i = layout.scalars(), out = 0; i < v.arity(); i += layout.each()) {
     list.push_back({out++, i});
-    for (int k = 0; k < layout.slots; ++k) list.push_back({out++, i + layout.first_slot() + k});
+    for (int k = 0; k < layout.slots; ++k) list.push_back({out++, i + 2 + k});
   }
   return list;
 }

@@ -2,7 +2,6 @@
 //
 //   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
 //   g may come in parts, [S, ..] with S times the elements of w: their sum in order is the gradient (not for ema)
-//   factors=1: a and b stand in g's place, [K, M] and [K, N] for w [M, N]: g = a^T b, of few terms (not for ema)
 //   guarded=1: a factor of 0 skips the step, whatever the gradients hold; all stays as it is
 //   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
 // Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.
@@ -16,17 +15,14 @@ namespace situ::ops {
 
 struct UpdateLayout {
   bool lr = true, step = false, clipped = false;  // the scalars it takes, in this order
-  bool factors = false;
   int slots = 0;
   int scalars() const { return int{lr} + int{step} + int{clipped}; }
-  int each() const { return first_slot() + slots; }    // operands of a member: w, g, slots
-  int first_slot() const { return 2 + int{factors}; }  // among them
-  int results() const { return 1 + slots; }            // w, slots
+  int each() const { return 2 + slots; }     // operands of a member: w, g, slots
+  int results() const { return 1 + slots; }  // w, slots
 };
 bool is_update(std::string_view op);
 // In how many parts the gradient of a parameter comes; 0 if it does not fit.
 int64_t gradient_parts(const Type& gradient, const Type& parameter);
-bool are_factors(const Type& a, const Type& b, const Type& parameter);
 UpdateLayout update_layout(std::string_view op, const Attrs& attrs);
 
 // Every setting of every rule; those an op does not have are 0.

@@ -29,7 +29,7 @@ ir::Graph gradient_parts(const ir::Graph& graph) {
   const auto users = ir::users_of(graph);
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {
-    if (ops::is_update(node.op) && node.op != "ema" && !node.attrs.flag("factors")) {
+    if (ops::is_update(node.op) && node.op != "ema") {
       const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
       const auto first = static_cast<size_t>(layout.scalars()), each = static_cast<size_t>(layout.each());
       for (size_t i = first; i < node.inputs.size(); i += each) {

@@ -17,9 +17,8 @@ ir::Graph transpose_folding(const ir::Graph& graph);  // into matmul's flags; re
 ir::Graph epilogue_fusion(const ir::Graph& graph);    // bias, activation, residual, backward mask into matmul, conv
 ir::Graph pointwise_fusion(const ir::Graph& graph);   // chains and trees of pointwise ops into one `fused` node
 ir::Graph norm_fusion(const ir::Graph& graph, const device::Device& device);  // column statistics and their reader
-ir::Graph gradient_order(const ir::Graph& graph);    // a large weight's gradient after that of the data
-ir::Graph gradient_factors(const ir::Graph& graph);  // an update multiplies out a gradient of few terms itself
-ir::Graph update_grouping(const ir::Graph& graph);   // one update node for all parameters that share its settings
+ir::Graph gradient_order(const ir::Graph& graph);   // a large weight's gradient after that of the data
+ir::Graph update_grouping(const ir::Graph& graph);  // one update node for all parameters that share its settings
 
 ir::Graph gradient_parts(const ir::Graph& graph);  // in a launch list: updates add up what a split sum left
 

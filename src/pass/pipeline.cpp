@@ -16,7 +16,6 @@ std::vector<Stage> pipeline(const Options& options) {
     stages.push_back({"epilogue_fusion", epilogue_fusion});
     stages.push_back({"pointwise_fusion", pointwise_fusion});
     stages.push_back({"gradient_order", gradient_order});
-    stages.push_back({"gradient_factors", gradient_factors});
     stages.push_back({"update_grouping", update_grouping});
   }
   stages.push_back({"dead_code", ir::dead_code});

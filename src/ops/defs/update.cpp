@@ -100,14 +100,10 @@ Types ema_type(const OpView& v) {
 
 Cost cost(const OpView& v) {
   const UpdateLayout layout = update_layout(v.op, v.attrs);
-  double elements = 0, products = 0;
-  for (int i = layout.scalars(); i < v.arity(); i += layout.each()) {
-    elements += static_cast<double>(v.in(i).count());
-    if (layout.factors) products += 2 * static_cast<double>(v.in(i).count() * v.in(i + 1).shape[0]);
-  }
+  double elements = 0;
+  for (int i = layout.scalars(); i < v.arity(); i += layout.each()) elements += static_cast<double>(v.in(i).count());
   const double rule = v.op == "adam" ? 12 : v.op == "rmsprop" ? 8 : v.op == "adagrad" ? 7 : 2;
-  return {.flops = products +
-                   elements * (rule + 2 * layout.slots + layout.clipped + (v.attrs.number("decay", 0) != 0 ? 2 : 0))};
+  return {.flops = elements * (rule + 2 * layout.slots + layout.clipped + (v.attrs.number("decay", 0) != 0 ? 2 : 0))};
 }
 
 constexpr std::string_view kSgd =
@@ -127,9 +123,6 @@ constexpr std::string_view kSgd =
     "clip_value=0.5}; f32[]=0.1, f32[31], f32[31] {clip_value=0.3};"
     "f32[]=0.1, f32[3,3,4,8], f32[5,3,3,4,8], f32[3,3,4,8], f32[17], f32[17], f32[17], f32[1,33], f32[2,33], f32[1,33] "
     "{momentum=0.9}; f32[]=0.1, f32[]=0.25, f32[9,130], f32[3,9,130] {clipped=1, clip_value=0.4};"
-    "f32[]=0.1, f32[9,33], f32[5,9], f32[5,33], f32[9,33], f32[1,16], f32[1,1], f32[1,16], f32[1,16] {momentum=0.9, "
-    "factors=1}; f32[]=0.1, f32[]=0.5, f32[65,7], f32[8,65], f32[8,7] {clipped=1, clip_value=0.6, factors=1, "
-    "decay=0.1};"
     "f32[]=0.1, f32[]=0, f32[17], f32[17], f32[17], f32[5], f32[5], f32[5] {momentum=0.9, decay=0.1, clipped=1, "
     "guarded=1}; f32[]=0.1, f32[]=0.5, f32[17], f32[17] {clipped=1, guarded=1}";
 constexpr std::string_view kAdam =
@@ -146,8 +139,6 @@ constexpr std::string_view kAdam =
     "f32[]=0.1, f32[]=7, f32[]=0.125, f32[15], f32[15], f32[15], f32[15]+ {beta1=0.9, beta2=0.99, eps=1.0e-8, "
     "decay=0.01, clipped=1};"
     "f32[]=0.1, f32[]=2, f32[9,31], f32[4,9,31], f32[9,31], f32[9,31]+ {beta1=0.9, beta2=0.99, eps=1.0e-3};"
-    "f32[]=0.1, f32[]=2, f32[9,31], f32[4,9], f32[4,31], f32[9,31], f32[9,31]+ {beta1=0.9, beta2=0.99, eps=1.0e-3, "
-    "factors=1};"
     "f32[]=0.1, f32[]=2, f32[33], f32[33], f32[33], f32[33]+ {beta1=0.9, beta2=0.99, eps=1.0e-8, clip_value=0.25};"
     "f32[]=0.1, f32[]=7, f32[]=0, f32[15], f32[15], f32[15], f32[15]+ {beta1=0.9, beta2=0.99, eps=1.0e-8, clipped=1, "
     "guarded=1}";

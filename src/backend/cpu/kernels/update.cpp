@@ -27,8 +27,6 @@ struct Piece {
   float *new_w = nullptr, *new_slot[kMostSlots] = {};
   int64_t count = 0;
   int64_t parts = 1, stride = 0;  // of the gradient: so many, elements from one to the next
-  const float* factor = nullptr;  // of each part, factor_stride apart; null: they are only added up
-  int64_t factor_stride = 0;
 };
 struct Update {
   explicit Update(const ir::Attrs& attrs) : settings(attrs) {}
@@ -52,29 +50,21 @@ HWY_INLINE Floats constant(double value) { return fill(static_cast<float>(value)
 
 // The gradient of some elements: its parts added up in order, scaled and clamped; a NaN stays one.
 struct Gradient {
-  const float *g, *factors;
-  int64_t parts, stride, factor_stride;
+  const float* g;
+  int64_t parts, stride;
   float factor, low, high;  // not vectors: those of SVE are no members
   bool clamps;
   HWY_INLINE Gradient(const Update& u, const Piece& p)
       : g(p.g),
-        factors(p.factor),
         parts(p.parts),
         stride(p.stride),
-        factor_stride(p.factor_stride),
         factor(u.factor ? *u.factor : 1.0f),
         low(static_cast<float>(-u.settings.clip_value)),
         high(static_cast<float>(u.settings.clip_value)),
         clamps(u.settings.clip_value > 0) {}
   HWY_INLINE Floats operator()(int64_t i, int64_t n) const {
     Floats sum = load_up_to(g + i, n);
-    if (factors) {
-      sum = hn::Mul(sum, fill(factors[0]));
-      for (int64_t part = 1; part < parts; ++part)
-        sum = hn::MulAdd(load_up_to(g + part * stride + i, n), fill(factors[part * factor_stride]), sum);
-    } else {
-      for (int64_t part = 1; part < parts; ++part) sum = hn::Add(sum, load_up_to(g + part * stride + i, n));
-    }
+    for (int64_t part = 1; part < parts; ++part) sum = hn::Add(sum, load_up_to(g + part * stride + i, n));
     const Floats scaled = hn::Mul(sum, fill(factor));
     return clamps ? at_most(fill(high), at_least(fill(low), scaled)) : scaled;
   }
@@ -238,40 +228,25 @@ void need_dense(const Operand& o) {
   SITU_ASSERT(o.pitch == o.cols() || o.rows() == 1, "operands of an update are dense");
 }
 
-// The stretch of a member from element `begin` on, whose gradient starts at g.
-Piece piece_of(std::span<const Operand> in, std::span<const Operand> out, const ops::UpdateLayout& layout,
-               int64_t begin, int64_t count, const float* g) {
-  Piece p;
-  p.w = in[0].f32() + begin;
-  p.g = g;
-  p.new_w = out[0].f32() + begin;
-  for (size_t k = 0; k + 1 < out.size(); ++k) {
-    p.slot[k] = in[static_cast<size_t>(layout.first_slot()) + k].f32() + begin;
-    p.new_slot[k] = out[1 + k].f32() + begin;
-  }
-  p.count = count;
-  return p;
-}
-
-// in: w, g or its factors, slots; out: w, slots. With factors a piece stays in a row, all of which have one of them.
-void add_member(Update& u, std::span<const Operand> in, std::span<const Operand> out, const ops::UpdateLayout& layout) {
+// in: w, g, slots; out: w, slots.
+void add_member(Update& u, std::span<const Operand> in, std::span<const Operand> out) {
   for (const Operand& o : in) need_dense(o);
   for (const Operand& o : out) need_dense(o);
-  const int64_t count = in[0].type.count(), row = layout.factors ? in[0].cols() : count;
-  for (int64_t begin = 0; begin < count; begin += row)
-    for (int64_t c = 0; c < row; c += kPiece) {
-      const float* g = layout.factors ? in[2].f32() + c : in[1].f32() + begin + c;
-      Piece p = piece_of(in, out, layout, begin + c, std::min(kPiece, row - c), g);
-      if (layout.factors) {
-        p.parts = in[1].shape()[0];
-        p.factor = in[1].f32() + begin / row;
-        p.factor_stride = in[1].cols();
-      } else {
-        p.parts = ops::gradient_parts(in[1].type, in[0].type);
-      }
-      p.stride = row;
-      u.pieces.push_back(p);
+  const int64_t count = in[0].type.count();
+  for (int64_t c = 0; c < count; c += kPiece) {
+    Piece p;
+    p.w = in[0].f32() + c;
+    p.g = in[1].f32() + c;
+    p.new_w = out[0].f32() + c;
+    for (size_t k = 0; k + 1 < out.size(); ++k) {
+      p.slot[k] = in[2 + k].f32() + c;
+      p.new_slot[k] = out[1 + k].f32() + c;
     }
+    p.count = std::min(kPiece, count - c);
+    p.parts = ops::gradient_parts(in[1].type, in[0].type);
+    p.stride = count;
+    u.pieces.push_back(p);
+  }
 }
 
 template <typename Run>
@@ -285,7 +260,7 @@ Work bind_update(const Call& call, std::string_view op, Run run) {
   const auto each = static_cast<size_t>(layout.each()), results = static_cast<size_t>(layout.results());
   const std::span<const Operand> in(call.in), out(call.out);
   for (size_t i = next, o = 0; i < in.size(); i += each, o += results)
-    add_member(*u, in.subspan(i, each), out.subspan(o, results), layout);
+    add_member(*u, in.subspan(i, each), out.subspan(o, results));
   return {static_cast<int64_t>(u->pieces.size()), [u, run](int64_t task) {
             const bool skips = u->settings.guarded && *u->factor == 0;
             skips ? keep_piece(*u, task) : run(*u, task);

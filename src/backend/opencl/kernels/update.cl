@@ -1,10 +1,9 @@
 // update.cl -- one optimizer step over a whole group of parameters, in one launch, in place. Rules:
 // ops/defs/update.cpp. Also square_sum_parts, the sums that clipping begins with.
 //
-// The group is cut into chunks; row i of the table describes chunk i: its number of elements; of its gradient the parts it
-// comes in, the elements between them, and those between their factors, 0 if they are only added up; then for each operand
-// the element where it starts, as two words: low 32 bits; slab << 24 | high bits. Operands: w g w', then s s' of each slot,
-// then the factors.
+// The group is cut into chunks; row i of the table describes chunk i: its number of elements, the parts its gradient
+// comes in and the elements between them, then for each operand the element where it starts, as two words: low 32 bits;
+// slab << 24 | high bits. Operands: w g w', then s s' of each slot.
 // Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
 #include "common.clh"
 
@@ -42,7 +41,7 @@
 #endif
 
 static inline __global float* operand(__global float* const slabs[8], __global const int* entry, int index) {
-  const uint low = entry[4 + 2 * index], high = entry[5 + 2 * index];
+  const uint low = entry[3 + 2 * index], high = entry[4 + 2 * index];
   return slabs[high >> 24] + (((ulong)(high & 0xFFFFFFu) << 32) | low);
 }
 
@@ -66,14 +65,12 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
 #endif
 
 // What every update starts with: where the operands of its chunk lie.
-#define FIND_OPERANDS                                                                                                 \
-  __global float* const slabs[8] = SLABS;                                                                             \
-  __global const int* entry = table + (int)get_group_id(0) * (12 + 4 * SLOTS);                                        \
-  const int count = entry[0], parts = entry[1], stride = entry[2], factor_stride = entry[3];                          \
-  __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);                            \
-  __global const float* factors = operand(slabs, entry, 3 + 2 * SLOTS);                                               \
-  __global float* w_out = operand(slabs, entry, 2);                                                                   \
-  const float first = factor_stride ? factors[0] : 1.0f;
+#define FIND_OPERANDS                                                                                          \
+  __global float* const slabs[8] = SLABS;                                                                      \
+  __global const int* entry = table + (int)get_group_id(0) * (9 + 4 * SLOTS);                                  \
+  const int count = entry[0], parts = entry[1], stride = entry[2];                                             \
+  __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);                     \
+  __global float* w_out = operand(slabs, entry, 2);
 
 #define FIND_SLOT(x, index)                                            \
   __global const float* x##_in = operand(slabs, entry, 3 + 2 * (index)); \
@@ -90,11 +87,10 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
     for (int i = whole + id; i < count; i += WX) RULE(float, GET_ONE, PUT_ONE, i)   \
   }
 
-// The gradient: its parts added up in order, each with its factor, scaled and clamped; a NaN stays one.
-#define SUM_OF_PARTS(T, GET, i)                                                                                   \
-  T g = GET(g_in + i) * (T)(first);                                                                               \
-  for (int part = 1; part < parts; ++part)                                                                        \
-    g += GET(g_in + part * stride + i) * (T)(factor_stride ? factors[part * factor_stride] : 1.0f);               \
+// The gradient: its parts added up in order, scaled and clamped; a NaN stays one.
+#define SUM_OF_PARTS(T, GET, i)                                                \
+  T g = GET(g_in + i);                                                         \
+  for (int part = 1; part < parts; ++part) g += GET(g_in + part * stride + i); \
   g *= (T)(scale);
 #if CLAMPED
 #define GRADIENT(T, GET, i)                                              \
@@ -245,7 +241,7 @@ __kernel GROUP void square_sum_parts(SLAB_PARAMS, __global const int* table, TEN
   const int row = get_global_id(0);
   if (row >= rows) return;
   __global float* const slabs[8] = SLABS;
-  __global const int* entry = table + row * 6;
+  __global const int* entry = table + row * 5;
   const int count = entry[0], whole = count / VW * VW;
   __global const float* x = operand(slabs, entry, 0);
   fv sum = (fv)(0.0f);

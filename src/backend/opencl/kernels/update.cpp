@@ -15,28 +15,14 @@ class Chunks {
  public:
   explicit Chunks(int64_t chunk) : chunk_(chunk) {}
 
-  // Operands of one size, cut into chunks.
-  void add(const std::vector<TensorArg>& operands) {
+  // One member: its operands in the order of update.cl, all of one size but the gradient, which may come in parts.
+  void add(const std::vector<TensorArg>& operands, int64_t parts = 1) {
+    for (const TensorArg& t : operands) SITU_ASSERT(t.dense(), "operands of an update are dense");
     const int64_t count = operands[0].count();
-    for (int64_t start = 0; start < count; start += chunk_) {
-      begin(std::min(chunk_, count - start), 1, 0, 0);
+    for (int64_t start = 0; start < count; start += chunk_, ++rows_) {
+      table_.words.insert(table_.words.end(), {int_of(std::min(chunk_, count - start)), int_of(parts), int_of(count)});
       for (const TensorArg& t : operands) add_place(t, start);
     }
-  }
-
-  // A member of an update: operands in the order of update.cl. With factors a chunk stays in a row, which has one of
-  // each.
-  void add_member(const TensorArg& gradient, const TensorArg* factors, const std::vector<TensorArg>& others) {
-    const int64_t count = others[0].count(), row = factors ? others[0].cols() : count;
-    const int64_t parts = factors ? factors->rows() : ops::gradient_parts(gradient.type, others[0].type);
-    for (int64_t r = 0; r < count; r += row)
-      for (int64_t c = 0; c < row; c += chunk_) {
-        begin(std::min(chunk_, row - c), parts, row, factors ? factors->cols() : 0);
-        add_place(others[0], r + c);
-        add_place(gradient, factors ? c : c + r);
-        for (size_t i = 1; i < others.size(); ++i) add_place(others[i], r + c);
-        add_place(factors ? *factors : gradient, factors ? r / row : 0);
-      }
   }
 
   void bind(Call& call) const {
@@ -46,12 +32,7 @@ class Chunks {
   int64_t rows() const { return rows_; }
 
  private:
-  void begin(int64_t count, int64_t parts, int64_t stride, int64_t factor_stride) {
-    table_.words.insert(table_.words.end(), {int_of(count), int_of(parts), int_of(stride), int_of(factor_stride)});
-    ++rows_;
-  }
   void add_place(const TensorArg& t, int64_t start) {
-    SITU_ASSERT(t.dense(), "operands of an update are dense");
     const uint64_t place = static_cast<uint64_t>(t.offset / bytes_of(t.type.dtype) + start);
     const uint64_t high = (static_cast<uint64_t>(slab_index(t)) << 24) | (place >> 32);
     table_.words.push_back(static_cast<int32_t>(static_cast<uint32_t>(place)));
@@ -81,12 +62,10 @@ Call update_call(const LaunchSpec& launch, const Target& target) {
   const ops::UpdateSettings s(launch.node.attrs);
   const auto scalars = static_cast<size_t>(layout.scalars()), slots = static_cast<size_t>(layout.slots);
   Chunks chunks(tuned(target, "update.CHUNK"));
-  const auto each = static_cast<size_t>(layout.each()), first_slot = static_cast<size_t>(layout.first_slot());
-  for (size_t i = scalars, o = 0; i < launch.in.size(); i += each, o += 1 + slots) {
-    std::vector<TensorArg> operands{launch.in[i], launch.out[o]};
-    for (size_t k = 0; k < slots; ++k)
-      operands.insert(operands.end(), {launch.in[i + first_slot + k], launch.out[o + 1 + k]});
-    chunks.add_member(launch.in[i + first_slot - 1], layout.factors ? &launch.in[i + 1] : nullptr, operands);
+  for (size_t i = scalars, o = 0; i < launch.in.size(); i += 2 + slots, o += 1 + slots) {
+    std::vector<TensorArg> operands{launch.in[i], launch.in[i + 1], launch.out[o]};
+    for (size_t k = 0; k < slots; ++k) operands.insert(operands.end(), {launch.in[i + 2 + k], launch.out[o + 1 + k]});
+    chunks.add(operands, ops::gradient_parts(launch.in[i + 1].type, launch.in[i].type));
   }
   Call call = make_call("update.cl", launch.node.op);
   call.define("VW", tuned(target, "vector.VW")).define("SLOTS", layout.slots).define("MOMENTUM", s.momentum != 0);

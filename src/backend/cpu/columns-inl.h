@@ -11,6 +11,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cpu/columns.h"
 #include "backend/cpu/simd-inl.h"
@@ -111,6 +112,15 @@ inline void column_moments(const float* x, int64_t pitch, int64_t rows, int64_t 
     if (few.count < kNormRows * kNormBlocks && row + height < rows) continue;
     join_moments(total, few.mean, few.m2, few.count, n);
     few = Moments();
+  }
+}
+
+// mean, unbiased variance and rstd of n columns from their moments.
+inline void finish_moments(const Moments& m, float eps, int64_t n, float* mean, float* var, float* rstd) {
+  for (int64_t c = 0; c < n; ++c) {
+    mean[c] = m.mean[c];
+    var[c] = m.m2[c] / static_cast<float>(std::max<int64_t>(1, m.count - 1));
+    rstd[c] = 1.0f / std::sqrt(m.m2[c] / static_cast<float>(m.count) + eps);
   }
 }
 

@@ -131,7 +131,11 @@ constexpr std::string_view kMomentsExamples =
     "f32[40,32], f32[40,1] {eps=1.0e-5, expr=\"t0 = sub(i0, i1); t1 = mul(t0, i3)\"};"
     "f32[65,48] {eps=1.0e-5, expr=\"t0 = sub(i0, i1); t1 = mul(t0, i2)\"};"
     "f32[3,1] {eps=1.0e-5, expr=\"t0 = sub(i0, i1)\"};"
-    "f32[33,130], f32[130], f32[130] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4)\"}";
+    "f32[33,130], f32[130], f32[130] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4)\"};"
+    "f32[70,100]*4, f32[100], f32[100] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu6(t0)\"};"
+    "f32[9,600], f32[600], f32[600] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu(t0)\"};"
+    "f32[5,1040], f32[1040], f32[1040], f32[5,1040] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = "
+    "add(i5, t0)\"}";
 constexpr std::string_view kSumsExamples =
     "f32[7,9], f32[7,9], f32[9], f32[9]+, f32[9] {expr=\"t0 = norm_dx(i1, i0, i2, i3, i6, i4, i5, 0.125)\"};"
     "f32[2,4,4,64], f32[2,4,4,64], f32[64], f32[64]+, f32[64] {expr=\"t0 = norm_dx(i1, i0, i2, i3, i6, i4, i5, "
@@ -141,7 +145,9 @@ constexpr std::string_view kSumsExamples =
     "f32[1100,96], f32[1100,96], f32[96], f32[96]+, f32[1] {expr=\"t0 = mul(i1, i6); t1 = mul(i4, i0); t2 = sub(t0, "
     "t1); t3 = add(t2, i5)\"};"
     "f32[5,16], f32[5,16], f32[16], f32[16]+ {expr=\"t0 = sub(i1, i5); t1 = mul(t0, i3); t2 = sub(t1, i4)\"};"
-    "f32[33,130], f32[33,130], f32[130], f32[130]+, f32[33,1] {expr=\"t0 = mul(i1, i6); t1 = add(t0, i4)\"}";
+    "f32[70,100], f32[70,100], f32[100], f32[100]+, f32[100] {expr=\"t0 = norm_dx(i1, i0, i2, i3, i6, i4, i5, "
+    "0.0142)\"}; f32[33,130], f32[33,130], f32[130], f32[130]+, f32[33,1] {expr=\"t0 = mul(i1, i6); t1 = add(t0, "
+    "i4)\"}";
 
 constexpr std::string_view kMoments = "moments_fused", kSums = "norm_sums_fused";
 

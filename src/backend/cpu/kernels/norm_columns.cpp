@@ -10,9 +10,9 @@
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cpu/columns-inl.h"
+#include "backend/cpu/norm_columns.h"
 #include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_NORM_COLUMNS_ONCE_
@@ -47,22 +47,12 @@ namespace {
 
 HWY_INLINE void copy_columns(const float* from, float* to, int64_t n) { std::copy_n(from, n, to); }
 
-// mean, var and rstd of n columns from their moments.
-void finish_moments(const ColumnWork& w, const Moments& m, int64_t col, int64_t n) {
-  for (int64_t c = 0; c < n; ++c) {
-    const float var = m.m2[c] / static_cast<float>(m.count);
-    w.out[0][col + c] = m.mean[c];
-    w.out[1][col + c] = m.m2[c] / static_cast<float>(std::max<int64_t>(1, m.count - 1));
-    w.out[2][col + c] = 1.0f / std::sqrt(var + w.eps);
-  }
-}
-
 void moments_task(const ColumnWork& w, int64_t task) {
   const int64_t part = task / w.column_blocks, col = task % w.column_blocks * kNormColumns;
   const int64_t n = std::min(kNormColumns, w.cols - col), row = w.first_row(part);
   Moments m;
   column_moments(w.x.at(row, col), w.x.pitch, w.first_row(part + 1) - row, n, m);
-  if (w.direct) return finish_moments(w, m, col, n);
+  if (w.direct) return finish_moments(m, w.eps, n, w.out[0] + col, w.out[1] + col, w.out[2] + col);
   copy_columns(m.mean, w.out[0] + part * w.out_pitch + col, n);
   copy_columns(m.m2, w.out[1] + part * w.out_pitch + col, n);
 }
@@ -77,7 +67,7 @@ void join_task(const ColumnWork& w, int64_t task) {
     copy_columns(w.x.at(w.splits + part, col), one.m2, n);
     join_moments(total, one.mean, one.m2, w.first_row(part + 1) - w.first_row(part), n);
   }
-  finish_moments(w, total, col, n);
+  finish_moments(total, w.eps, n, w.out[0] + col, w.out[1] + col, w.out[2] + col);
 }
 
 // --- the sums of gradients ---
@@ -228,37 +218,14 @@ int64_t parts_of(int64_t rows, int64_t cols) {
   return std::clamp<int64_t>(std::min(rows * cols / kElementsPerTask, rows / kNormRows), 1, kMostParts);
 }
 
-void expand_moments(device::Expansion& e) {
-  const Shape& x = e.view().in(0).shape;
-  const int64_t parts = parts_of(x.rows(), x.cols());
-  ir::Values results;
-  if (parts == 1) {
-    results = e.launch_all("moments", e.inputs(), e.view().outs, e.attrs());
-  } else {
-    const ir::Value partial = e.launch("moments_partial", e.inputs(), f32({2, parts, x.cols()}), e.attrs());
-    results = e.launch_all("moments_final", {partial}, e.view().outs, ir::Attrs(e.attrs()).set("rows", x.rows()));
-  }
-  for (int i = 0; i < 3; ++i) e.result(i, results[static_cast<size_t>(i)]);
-}
-
-void expand_sums(device::Expansion& e) {
-  const Shape& x = e.view().in(0).shape;
-  const bool images = e.view().op == "group_norm_dparams";
-  const int64_t rows = images ? x.rows() / x[0] : x.rows();
-  const int64_t parts = images ? x[0] * parts_of(rows, x.cols()) : parts_of(rows, x.cols());
-  const auto sums = static_cast<int64_t>(e.view().outs.size());
-  const std::string op(e.view().op);
-  ir::Values results;
-  if (parts == 1 && !images) {
-    results = e.launch_all(op, e.inputs(), e.view().outs, e.attrs());
-  } else {
-    const ir::Value partial = e.launch(op + "_partial", e.inputs(), f32({sums, parts, x.cols()}), e.attrs());
-    results = e.launch_all("norm_sums_final", {partial}, e.view().outs);
-  }
-  for (int i = 0; i < sums; ++i) e.result(i, results[static_cast<size_t>(i)]);
-}
+void expand(device::Expansion& e) { device::expand_statistics(e, statistics_parts); }
 
 }  // namespace
+
+int64_t statistics_parts(const device::Target&, std::string_view op, const Shape& x) {
+  const int64_t images = op == "group_norm_dparams" ? x[0] : 1;
+  return images * parts_of(x.rows() / images, x.cols());
+}
 
 namespace kernels {
 KernelList norm_columns() {
@@ -271,14 +238,14 @@ KernelList norm_columns() {
                                        {"layer_norm_dparams_partial", bind_sums<Source::rows, true>},
                                        {"rms_norm_dparams", bind_sums<Source::rms, false>},
                                        {"rms_norm_dparams_partial", bind_sums<Source::rms, true>},
+                                       {"group_norm_dparams", bind_sums<Source::groups, false>},
                                        {"group_norm_dparams_partial", bind_sums<Source::groups, true>},
                                        {"norm_sums_final", bind_add_parts}};
-  static constexpr device::Candidate candidates[] = {
-      {.op = "moments", .name = "columns", .expand = expand_moments},
-      {.op = "norm_sums", .name = "columns", .expand = expand_sums},
-      {.op = "layer_norm_dparams", .name = "columns", .expand = expand_sums},
-      {.op = "rms_norm_dparams", .name = "columns", .expand = expand_sums},
-      {.op = "group_norm_dparams", .name = "columns", .expand = expand_sums}};
+  static constexpr device::Candidate candidates[] = {{.op = "moments", .name = "columns", .expand = expand},
+                                                     {.op = "norm_sums", .name = "columns", .expand = expand},
+                                                     {.op = "layer_norm_dparams", .name = "columns", .expand = expand},
+                                                     {.op = "rms_norm_dparams", .name = "columns", .expand = expand},
+                                                     {.op = "group_norm_dparams", .name = "columns", .expand = expand}};
   return {kernels, candidates};
 }
 }  // namespace kernels

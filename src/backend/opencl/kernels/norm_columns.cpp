@@ -86,24 +86,13 @@ int64_t parts_for(const Target& target, int64_t images, int64_t rows, int64_t co
   return std::max({busy, std::min(ceil_div(rows * cols, kPartElements), rows / kPartRows), int64_t{1}});
 }
 
-void expand(Expansion& e) {
-  const ir::Values results = launch_statistics(e, e.view().op, e.inputs(), e.view().outs, e.attrs());
-  for (size_t i = 0; i < results.size(); ++i) e.result(static_cast<int>(i), results[i]);
-}
+void expand(Expansion& e) { device::expand_statistics(e, statistics_parts); }
 
 }  // namespace
 
-ir::Values launch_statistics(Expansion& e, std::string_view op, const ir::Values& inputs,
-                             const std::vector<Type>& types, const ir::Attrs& attrs) {
-  const Shape x = e.type(inputs[0]).shape;
+int64_t statistics_parts(const Target& target, std::string_view op, const Shape& x) {
   const int64_t images = op == "group_norm_dparams" ? x[0] : 1;
-  const int64_t parts = images * parts_for(e.target(), images, x.rows() / images, x.cols());
-  if (parts == 1) return e.launch_all(op, inputs, types, attrs);
-  const bool moments = op == "moments";
-  const int64_t sums = moments ? 2 : static_cast<int64_t>(types.size());  // mean and m2, or the sums themselves
-  const ir::Value partial = e.launch(std::string(op) + "_partial", inputs, f32({sums, parts, x.cols()}), attrs);
-  if (!moments) return e.launch_all("norm_sums_final", {partial}, types);
-  return e.launch_all("moments_final", {partial}, types, ir::Attrs(attrs).set("rows", x.rows()));
+  return images * parts_for(target, images, x.rows() / images, x.cols());
 }
 
 KernelList norm_columns() {

@@ -1,11 +1,9 @@
-// norm_columns.h -- the launches that make statistics of columns: one, or two where few columns have many rows.
+// norm_columns.h -- which norms take their rows in parts (device/norm_launches.h).
 #pragma once
-#include "backend/opencl/kernels/call.h"
+#include "device/norm_launches.h"
 
 namespace situ::opencl::kernels {
 
-// Of `moments` (one operand) or of norm_sums and its relatives; types and attributes are those of that op.
-ir::Values launch_statistics(Expansion& e, std::string_view op, const ir::Values& inputs,
-                             const std::vector<Type>& types, const ir::Attrs& attrs);
+int64_t statistics_parts(const device::Target& target, std::string_view op, const Shape& x);
 
 }  // namespace situ::opencl::kernels

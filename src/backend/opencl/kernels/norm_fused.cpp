@@ -2,6 +2,7 @@
 // enough to keep the device busy, otherwise in launches of their own.
 #include "ops/norm_fused.h"
 
+#include "backend/opencl/kernels/call.h"
 #include "backend/opencl/kernels/expression.h"
 #include "backend/opencl/kernels/norm_columns.h"
 
@@ -62,22 +63,7 @@ double apart_seconds(const ops::OpView&, const Target&) { return 2 * kNominalLau
 
 void expand_one(Expansion& e) { e.launch_op(e.view().op, e.inputs()); }
 
-void expand_apart(Expansion& e) {
-  const NormFused& form = ops::norm_fused_form(e.view().op);
-  const Type& image = e.view().in(0);
-  ir::Attrs attrs = e.attrs();
-  attrs.erase("expr");
-  const ir::Values statistics =
-      launch_statistics(e, form.statistics, {e.inputs().begin(), e.inputs().begin() + form.operands},
-                        {e.view().outs.begin() + 1, e.view().outs.end()}, attrs);
-  const ir::Values inputs = ops::function_inputs<ir::Value>(form, e.inputs(), statistics);
-  std::vector<ops::Alias> aliases;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (e.type(inputs[i]) == image) aliases.push_back({0, static_cast<int>(i)});
-  e.result(
-      0, e.launch("fused", inputs, image, {{"expr", e.attrs().text("expr")}, {"shape", image.shape.dims()}}, aliases));
-  for (size_t i = 0; i < statistics.size(); ++i) e.result(static_cast<int>(i) + 1, statistics[i]);
-}
+void expand_apart(Expansion& e) { device::expand_norm_apart(e, statistics_parts); }
 
 }  // namespace
 

@@ -3,8 +3,8 @@
 //   y tile = A^T [ (G w G^T) . (B^T x B) ] A            "." point by point, summed over channels: a product per point
 //   dw     = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G
 //
-//   winograd_weights  u[point, panel, k, tn]  = G w G^T of element (tap, k, c), as panels (pack.cl): w[tap, k, c], or
-//                     turned for the data gradient w[8 - tap, c, k]
+//   winograd_weights  u[point, panel, k, tn]  = G w G^T of element (tap, k, c), as panels (pack.cl): w[tap, k, c]; or
+//                     turned for the data gradient w[8 - tap, c, k]; or panels already, [panel, tap, k, tn]
 //   winograd_input    v[point, tile, c]      = B^T x B; a tile is IN x IN pixels, OUT apart, zeros outside the image
 //   winograd_output   y                      = epilogue(A^T m A) of m[point, tile, o]
 //   winograd_small    y                      = all of it, BLOCK tiles at a time, which stay in the nearest cache
@@ -145,25 +145,32 @@ SQUARE(transform_dy, dy_line, IN, OUT)
 SQUARE(transform_dw, dw_line, 3, IN)
 
 // --- kernels --------------------------------------------------------------------------------------------------------
-// Columns c.. of the n in a row of tap t's matrix; beyond them zeros.
-static inline fv weights_at(__global const float* w, int pitch, int t, int row, int k, int c, int n, int turned) {
-  __global const float* from = turned ? w + ((8 - t) * n + c) * pitch + row : w + (t * k + row) * pitch + c;
-  if (!turned) return c + VW <= n ? LOAD(from) : load_lanes(from, 0, n - c);
+// Columns c.. of a row of tap t's matrix, of which `left` are there; beyond them zeros.
+static inline fv weights_at(__global const float* w, int pitch, int t, int row, int k, int c, int left) {
+  __global const float* from = w + (t * k + row) * pitch + c;
+  return VW <= left ? LOAD(from) : load_lanes(from, 0, left);
+}
+static inline fv turned_weights_at(__global const float* w, int pitch, int t, int row, int n, int c, int left) {
+  __global const float* from = w + ((8 - t) * n + c) * pitch + row;
   float lanes[VW];
 #pragma unroll
-  for (int l = 0; l < VW; ++l) lanes[l] = c + l < n ? from[l * pitch] : 0.0f;
+  for (int l = 0; l < VW; ++l) lanes[l] = l < left ? from[l * pitch] : 0.0f;
   return LOAD(lanes);
 }
 
+// panel_step: elements from a panel to the next, as w holds them.
 __kernel GROUP void winograd_weights(TENSOR(const float, w), TENSOR(float, u), int k, int n, int tn, int chunk,
-                                     int turned) {
+                                     int panel_step, int turned) {
   const int panel = get_global_id(1), k0 = (int)get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
+  __global const float* from = START(w) + panel * panel_step;
   for (int row = k0; row < k1; ++row) {
     for (int c = 0; c < tn; c += VW) {
+      const int left = n - panel * tn - c;
       fv square[3][3], to[IN][IN];
 #pragma unroll
       for (int t = 0; t < 9; ++t)
-        square[t / 3][t % 3] = weights_at(START(w), w_pitch, t, row, k, panel * tn + c, n, turned);
+        square[t / 3][t % 3] = turned ? turned_weights_at(from, w_pitch, t, row, n, c, left)
+                                      : weights_at(from, w_pitch, t, row, k, c, left);
       transform_weights(to, square);
 #pragma unroll
       for (int i = 0; i < IN * IN; ++i)

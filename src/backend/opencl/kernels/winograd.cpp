@@ -33,13 +33,15 @@ Call& walk_units(Call& call, const Target& target, int64_t things, int64_t cols)
 
 Call bind_weights(const LaunchSpec& launch, const Target& target) {
   const TensorArg& w = launch.in[0];
-  const bool turned = launch.node.attrs.flag("turned");
-  const int64_t tn = launch.node.attrs.integer("cols"), n = w.shape()[turned ? 2 : 3], k = w.shape()[turned ? 3 : 2];
+  const bool turned = launch.node.attrs.flag("turned"), packed = w.shape().rank() == 3;
+  const int64_t tn = launch.node.attrs.integer("cols");
+  const int64_t n = packed ? w.shape()[0] * tn : w.shape()[turned ? 2 : 3];
+  const int64_t k = packed ? w.shape()[1] / 9 : w.shape()[turned ? 3 : 2];
   Call call = tile_call(launch, "winograd_weights", tuned(target, "gemm.VW"));
   add_tensor(call, w);
   add_tensor(call, launch.out[0]);
   const int64_t chunk = std::max<int64_t>(1, tuned(target, "pack.CHUNK") / (9 * tn));
-  add_ints(call, {k, n, tn, chunk, turned});
+  add_ints(call, {k, n, tn, chunk, packed ? 9 * k * tn : turned ? tn * w.pitch : tn, turned});
   return set_grid(call, ceil_div(k, chunk), ceil_div(n, tn), 1, tuned(target, "gemm.WX"));
 }
 
@@ -155,10 +157,14 @@ ir::Value transformed_images(Expansion& e, const Implicit& f, const Tiles& t, ir
 int64_t panel_width(const Target& target, const Implicit& f) {
   return vectors_for(target, f.o) * tuned(target, "gemm.VW");
 }
+// Those of the data gradient are read down columns: large ones, whose rows fall into few sets of a cache, as panels.
+bool turned_in_place(const Implicit& f) { return f.c * f.o <= 4096; }
 ir::Value transformed_weights(Expansion& e, const Implicit& f, const Tiles& t) {
   const int64_t cols = panel_width(e.target(), f);
-  return e.launch("winograd_weights", {e.in(1)}, planes_of(t, f.c * round_up(f.o, cols)),
-                  {{"out", t.out}, {"turned", int64_t{e.view().op == "conv2d_dx"}}, {"cols", cols}});
+  const bool gradient = e.view().op == "conv2d_dx", turned = gradient && turned_in_place(f);
+  const ir::Value w = gradient && !turned ? pack_cols(e, e.in(1), 9, 1, vectors_for(e.target(), f.o)) : e.in(1);
+  return e.launch("winograd_weights", {w}, planes_of(t, f.c * round_up(f.o, cols)),
+                  {{"out", t.out}, {"turned", int64_t{turned}}, {"cols", cols}});
 }
 
 void expand_with(Expansion& e, const Implicit& f, int64_t out) {

@@ -17,7 +17,7 @@
 #define LITERALS  // parameters for constants of the expression: , float k0, float k1
 #endif
 #ifndef STEPS
-#define STEPS const fv t0 = i0;  // statements over fv variables named like the inputs
+#define STEPS const fv t0 = (i0 - i1) * i2;  // statements over fv variables named like the inputs
 #endif
 #ifndef RESULT
 #define RESULT t0  // the value stored

@@ -68,9 +68,11 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
 #define FIND_OPERANDS                                                                                          \
   __global float* const slabs[8] = SLABS;                                                                      \
   __global const int* entry = table + (int)get_group_id(0) * (9 + 4 * SLOTS);                                  \
-  const int count = entry[0], parts = entry[1], stride = entry[2];                                             \
+  const int count = entry[0];                                                                                  \
   __global const float *w_in = operand(slabs, entry, 0), *g_in = operand(slabs, entry, 1);                     \
   __global float* w_out = operand(slabs, entry, 2);
+
+#define FIND_PARTS const int parts = entry[1], stride = entry[2];  // of the gradient
 
 #define FIND_SLOT(x, index)                                            \
   __global const float* x##_in = operand(slabs, entry, 3 + 2 * (index)); \
@@ -116,6 +118,7 @@ static inline void keep_all(__global float* const slabs[8], __global const int* 
 __kernel GROUP void sgd(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
                         float momentum, float decay, int nesterov) {
   FIND_OPERANDS
+  FIND_PARTS
 #if MOMENTUM
   FIND_SLOT(m, 0)
 #else
@@ -143,6 +146,7 @@ __kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const floa
                          __global const int* table, float clip, float beta1, float beta2, float rest1, float rest2,
                          float log1, float log2, float eps, float coupled, float decoupled) {
   FIND_OPERANDS
+  FIND_PARTS
   FIND_SLOT(m, 0)
   FIND_SLOT(v, 1)
   const float rate = START(lr)[0], scale = FACTOR, t = START(step)[0] + 1.0f;
@@ -175,6 +179,7 @@ __kernel GROUP void adam(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const floa
 __kernel GROUP void rmsprop(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
                             float alpha, float rest, float eps, float momentum, float decay) {
   FIND_OPERANDS
+  FIND_PARTS
   FIND_SLOT(s, 0)
 #if MOMENTUM
   FIND_SLOT(m, 1)
@@ -204,6 +209,7 @@ __kernel GROUP void rmsprop(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM _
 __kernel GROUP void adagrad(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const float, step), FACTOR_PARAM
                             __global const int* table, float clip, float lr_decay, float eps, float decay) {
   FIND_OPERANDS
+  FIND_PARTS
   FIND_SLOT(s, 0)
   const float rate = START(lr)[0] / (1.0f + START(step)[0] * lr_decay), scale = FACTOR;
   GUARD
@@ -223,6 +229,7 @@ __kernel GROUP void adagrad(SLAB_PARAMS, TENSOR(const float, lr), TENSOR(const f
 __kernel GROUP void lion(SLAB_PARAMS, TENSOR(const float, lr), FACTOR_PARAM __global const int* table, float clip,
                          float beta1, float beta2, float rest1, float rest2, float decay) {
   FIND_OPERANDS
+  FIND_PARTS
   FIND_SLOT(m, 0)
   const float rate = START(lr)[0], scale = FACTOR, shrink = 1.0f - rate * decay;
   GUARD

@@ -14,6 +14,8 @@
 
 namespace situ::ops {
 
+inline constexpr int kMostExprInputs = 12;  // what kernels hold
+
 struct ExprArg {
   enum Kind { input, step, literal } kind = input;
   int index = 0;     // of the input or step

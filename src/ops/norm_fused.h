@@ -29,10 +29,9 @@ const NormFused& norm_fused_form(std::string_view name);  // by the node's op
 // The function's inputs in order, given the node's operands and the results of the statistics.
 template <typename T>
 std::vector<T> function_inputs(const NormFused& form, std::span<const T> operands, std::span<const T> statistics) {
-  const auto rest = static_cast<size_t>(form.operands);
   std::vector<T> inputs(operands.begin(), operands.begin() + form.operands);
   for (int i : form.seen) inputs.push_back(statistics[static_cast<size_t>(i)]);
-  inputs.insert(inputs.end(), operands.begin() + static_cast<std::ptrdiff_t>(rest), operands.end());
+  inputs.insert(inputs.end(), operands.begin() + form.operands, operands.end());
   return inputs;
 }
 

@@ -16,8 +16,6 @@ namespace {
 
 using ir::Value;
 
-constexpr size_t kMostInputs = 12;  // of the function
-
 bool is_function(const ir::Graph& graph, const ir::Node& node, const Type& type) {
   const ops::OpDef* op = ops::find(node.op);
   return op && (op->scalar || node.op == "fused") && graph.type(node.outputs[0]) == type;
@@ -76,7 +74,8 @@ class Fusion {
     const ir::Node& node = graph_.nodes[first];
     const Value x = statistics.inputs[0];
     const bool fits = is_function(graph_, node, graph_.type(x)) && std::ranges::count(node.inputs, x) > 0 &&
-                      operands(*form, statistics, node).size() + 2 <= kMostInputs && sees(*form, statistics, node);
+                      operands(*form, statistics, node).size() + 2 <= ops::kMostExprInputs &&
+                      sees(*form, statistics, node);
     return fits ? first : 0;
   }
 

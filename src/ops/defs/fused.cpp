@@ -8,13 +8,12 @@
 namespace situ::ops::defs {
 namespace {
 
-constexpr int kMostInputs = 12;
-
 Types type(const OpView& v) {
   const Shape shape(v.attrs.ints("shape"));
   const Expr expr = parse_expr(v.attrs.text("expr"));
   if (expr.inputs != v.arity()) fail("the expression uses {} inputs, the node has {}", expr.inputs, v.arity());
-  if (v.arity() < 1 || v.arity() > kMostInputs) fail("a fused node has 1 to {} inputs, not {}", kMostInputs, v.arity());
+  if (v.arity() < 1 || v.arity() > kMostExprInputs)
+    fail("a fused node has 1 to {} inputs, not {}", kMostExprInputs, v.arity());
   for (const Type& t : v.ins)
     if (t.dtype != DType::f32 || !broadcasts_to(t.shape, shape))
       fail("operand {} does not broadcast to f32{}", to_string(t), to_string(shape));

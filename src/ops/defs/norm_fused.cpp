@@ -21,8 +21,6 @@ const NormFused& norm_fused_form(std::string_view name) { return norm_fused_form
 namespace defs {
 namespace {
 
-constexpr int kMostInputs = 12;
-
 // The node's first operands and last results, as those of the statistics alone.
 OpView statistics_view(const OpView& v, const NormFused& form) {
   OpView view{form.statistics, {v.ins.begin(), v.ins.begin() + form.operands}, {}, v.attrs};
@@ -36,8 +34,8 @@ Types type(const OpView& v) {
   Types types = get(form.statistics).type(statistics_view(v, form));
   const Expr expr = parse_expr(v.attrs.text("expr"));
   const int inputs = v.arity() + 2;
-  if (expr.inputs > inputs || inputs > kMostInputs)
-    fail("the expression uses {} inputs, the node gives it {}, at most {}", expr.inputs, inputs, kMostInputs);
+  if (expr.inputs > inputs || inputs > kMostExprInputs)
+    fail("the expression uses {} inputs, the node gives it {}, at most {}", expr.inputs, inputs, kMostExprInputs);
   for (int i = form.operands; i < v.arity(); ++i)
     if (v.in(i).dtype != DType::f32 || !broadcasts_to(v.in(i).shape, v.in(0).shape))
       fail("operand {} does not broadcast to {}", to_string(v.in(i)), to_string(v.in(0)));

@@ -29,15 +29,22 @@ TEST(ThreadPool, RunsEveryTaskOnceOnAnyNumberOfThreads) {
 
 TEST(ThreadPool, EveryThreadStartsOnItsOwnRange) {
   ThreadPool pool(2);
-  std::atomic<bool> begun = false;
+  std::atomic<bool> begun[2] = {false, false};
+  std::atomic<int> calls = 0;
   std::vector<std::thread::id> by(10);
+  std::vector<int> turn(10);
   pool.run(10, [&](int64_t i) {
-    if (i == 5) begun = true;
-    while (i == 0 && !begun) std::this_thread::yield();  // the caller holds task 0 until the worker has come
     by[static_cast<size_t>(i)] = std::this_thread::get_id();
+    turn[static_cast<size_t>(i)] = calls++;
+    if (i % 5 != 0) return;
+    // The first task of each range holds its thread until that of the other has begun, so that neither thread, however
+    // late the other comes, is done with its range and takes the other's first task.
+    begun[i / 5] = true;
+    while (!begun[1 - i / 5]) std::this_thread::yield();
   });
   EXPECT_EQ(by[0], std::this_thread::get_id());
   EXPECT_NE(by[5], std::this_thread::get_id());
+  EXPECT_LT(turn[0] + turn[5], 2) << "another task came before a thread's own";
 }
 
 TEST(ThreadPool, TakesOverTheTasksOfASlowThread) {

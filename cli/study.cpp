@@ -2,6 +2,8 @@
 // resident step. Markdown, for docs/estimates.md.
 #include "estimate/study.h"
 
+#include <cmath>
+
 #include "cli/machines.h"
 #include "estimate/paper_device.h"
 #include "step/programs.h"
@@ -23,6 +25,19 @@ estimate::Estimate resident(const estimate::Phone& phone, const std::string& spe
                             *estimate::make_paper_device(phone.gpu.target), machine);
 }
 
+struct Means {  // geometric: of times that differ by factors
+  double table = 0, estimated = 0;
+  int count = 0;
+  void add(double t, double e) {
+    table += std::log(t);
+    estimated += std::log(e);
+    ++count;
+  }
+  std::string text() const {
+    return fmt::format("{:.0f} / {:.0f}", std::exp(table / count) * 1e6, std::exp(estimated / count) * 1e6);
+  }
+};
+
 void print_naive(const std::vector<const estimate::Phone*>& phones) {
   const estimate::StudyFit fit = estimate::fit_study(estimate::all_phones());
   fmt::print(
@@ -30,17 +45,23 @@ void print_naive(const std::vector<const estimate::Phone*>& phones) {
       "M3.\n\n");
   fmt::print("| phone |");
   for (size_t m = 0; m < 4; ++m) fmt::print(" {} {} |", model_name(m), phones.front()->study->models[m]);
-  fmt::print("\n|---|---|---|---|---|\n");
+  fmt::print(" all models |\n|---|---|---|---|---|---|\n");
+  std::vector<Means> by_model(4);
   for (const estimate::Phone* phone : phones) {
     fmt::print("| {} ({}) |", phone->name, phone->what.substr(0, phone->what.find(',')));
+    Means by_phone;
     for (size_t m = 0; m < 4; ++m) {
       const estimate::Estimate e = estimate::study_estimate(
           fit, *phone, estimate::study_work(phone->study->models[m], phone->study->batch, phone->gpu.target));
+      for (Means* means : {&by_phone, &by_model[m]}) means->add(phone->study->gpu[m], e.seconds());
       fmt::print(" {:.0f} / {:.0f} ({:+.0f}%; {:.0f}%) |", phone->study->gpu[m] * 1e6, e.seconds() * 1e6,
                  100 * (e.seconds() / phone->study->gpu[m] - 1), 100 * e.outside());
     }
-    fmt::print("\n");
+    fmt::print(" {} |\n", by_phone.text());
   }
+  fmt::print("| all phones |");
+  for (const Means& means : by_model) fmt::print(" {} |", means.text());
+  fmt::print(" geometric means |\n");
   fmt::print("\nA trip costs");
   for (const auto& [name, trip] : fit.trips) fmt::print(" {:.0f} us on {},", trip * 1e6, name);
   fmt::print(" copies run at {:.1f} GB/s, kernels at {:.0f} GFLOP/s (all phones together).\n", fit.bandwidth * 1e-9,

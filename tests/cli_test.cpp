@@ -199,10 +199,11 @@ TEST(Command, BenchMeasuresTheTimeOutsideKernels) {
   double percent = 0, kernels = 0, wall = 0;
   const size_t line = text.find("outside kernels: ");
   ASSERT_NE(line, std::string::npos) << text;
-  ASSERT_EQ(std::sscanf(text.c_str() + line,
-                        "outside kernels: %lf%% (kernels ran for %lf ms of profiled steps, 100 plain steps took %lf ms)",
-                        &percent, &kernels, &wall),
-            3)
+  ASSERT_EQ(
+      std::sscanf(text.c_str() + line,
+                  "outside kernels: %lf%% (kernels ran for %lf ms of profiled steps, 100 plain steps took %lf ms)",
+                  &percent, &kernels, &wall),
+      3)
       << text;
   EXPECT_GT(kernels, 0);
   EXPECT_NEAR(percent, 100 * (1 - kernels / wall), 0.06 + (1 + kernels / wall) / wall) << "up to the printed digits";

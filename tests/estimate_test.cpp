@@ -333,37 +333,62 @@ TEST(EstimateStudy, MovementLaunchAndWaitAreMostOfTheTime) {
     }
 }
 
-// Pairs that the table tells apart: it was read off plots, each figure to a tenth.
-TEST(EstimateStudy, OrderOfPhonesAndModels) {
+struct StudyPoint {
+  double table, estimated;
+  std::string name;
+};
+
+// [phone][model]
+std::vector<std::vector<StudyPoint>> study_points() {
   const StudyFit fit = fit_study(all_phones());
-  struct Point {
-    double table, estimated;
-    std::string name;
-  };
-  const auto check = [](const std::vector<Point>& points) {
-    for (const Point& a : points)
-      for (const Point& b : points)
-        if (a.table > 1.2 * b.table) {
-          EXPECT_GT(a.estimated, b.estimated) << a.name << " against " << b.name;
-        }
-  };
-  const auto phones = study_phones();
-  const auto point = [&](const Phone& phone, size_t m) {
-    const std::string& model = phone.study->models[m];
-    return Point{phone.study->gpu[m],
-                 study_estimate(fit, phone, study_work(model, phone.study->batch, phone.gpu.target)).seconds(),
-                 phone.name + " " + model};
-  };
-  for (const Phone* phone : phones) {
-    std::vector<Point> models;
-    for (size_t m = 0; m < 4; ++m) models.push_back(point(*phone, m));
-    check(models);
+  std::vector<std::vector<StudyPoint>> points;
+  for (const Phone* phone : study_phones()) {
+    points.emplace_back();
+    for (size_t m = 0; m < phone->study->models.size(); ++m) {
+      const StudyWork work = study_work(phone->study->models[m], phone->study->batch, phone->gpu.target);
+      points.back().push_back({phone->study->gpu[m], study_estimate(fit, *phone, work).seconds(),
+                               phone->name + " " + phone->study->models[m]});
+    }
   }
-  for (size_t m = 0; m < 4; ++m) {
-    std::vector<Point> row;
-    for (const Phone* phone : phones) row.push_back(point(*phone, m));
-    check(row);
+  return points;
+}
+
+std::vector<std::vector<StudyPoint>> turned(const std::vector<std::vector<StudyPoint>>& points) {
+  std::vector<std::vector<StudyPoint>> result(points.front().size());
+  for (const auto& row : points)
+    for (size_t i = 0; i < row.size(); ++i) result[i].push_back(row[i]);
+  return result;
+}
+
+StudyPoint geometric_mean(const std::vector<StudyPoint>& points) {
+  StudyPoint mean{1, 1, "all with " + points.front().name};
+  for (const StudyPoint& p : points) {
+    mean.table *= std::pow(p.table, 1.0 / static_cast<double>(points.size()));
+    mean.estimated *= std::pow(p.estimated, 1.0 / static_cast<double>(points.size()));
   }
+  return mean;
+}
+
+void expect_same_order(const std::vector<StudyPoint>& points, double apart) {
+  for (const StudyPoint& a : points)
+    for (const StudyPoint& b : points)
+      if (a.table > apart * b.table) {
+        EXPECT_GT(a.estimated, b.estimated) << a.name << " against " << b.name;
+      }
+}
+
+TEST(EstimateStudy, OrderOfPhonesOverAllModelsAndOfModelsOverAllPhones) {
+  std::vector<StudyPoint> phones, models;
+  for (const auto& row : study_points()) phones.push_back(geometric_mean(row));
+  for (const auto& column : turned(study_points())) models.push_back(geometric_mean(column));
+  expect_same_order(phones, 1);
+  expect_same_order(models, 1);
+}
+
+// Pair by pair, where the table tells two apart: it was read off plots, each figure to a tenth.
+TEST(EstimateStudy, OrderOfTheModelsOfAPhoneAndOfThePhonesOfAModel) {
+  for (const auto& row : study_points()) expect_same_order(row, 1.15);
+  for (const auto& column : turned(study_points())) expect_same_order(column, 1.15);
 }
 
 Option option(const std::string& name, double seconds, double band, int64_t memory = 1) {

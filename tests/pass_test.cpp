@@ -293,6 +293,24 @@ TEST(GradientParts, ManyAreSummedAtOnce) {
   EXPECT_EQ(after(gradient_parts, split_update(5462, true)), split_update(5462, true));
 }
 
+// Biases: the rows of dy are the parts. Sums taken in two steps are followed to where few enough rows are left.
+TEST(GradientParts, RowsAreParts) {
+  const auto begin = [](int rows) {
+    return fmt::format("state b : f32[3]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : f32[{},3]\n"
+                       "%2 = read {{state=\"b\"}} : f32[3]\n",
+                       rows);
+  };
+  const std::string sums = "%3 = reduce_cols(%1) {adds_rows=1} : f32[1,8,1,3]\n",
+                    sum = "%4 = reduce_cols(%3) {adds_rows=1} : f32[3]\n";
+  const auto update = [](int result, int gradient) {
+    return fmt::format("%{0} = sgd(%0, %2, %{1}) : f32[3]\nwrite(%{0}) {{state=\"b\"}}\n", result, gradient);
+  };
+  EXPECT_EQ(after(gradient_parts, begin(128) + sums + sum + update(5, 4)), begin(128) + update(3, 1));
+  EXPECT_EQ(after(gradient_parts, begin(129) + sums + sum + update(5, 4)), begin(129) + sums + update(4, 3));
+  const std::string mean = "%3 = reduce_cols(%1) : f32[3]\n";
+  EXPECT_EQ(after(gradient_parts, begin(8) + mean + update(4, 3)), begin(8) + mean + update(4, 3));
+}
+
 // What the passes do must not change what is computed: a little of everything, on the oracle.
 TEST(Pipeline, KeepsTheResult) {
   const std::string text =

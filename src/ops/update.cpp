@@ -63,9 +63,11 @@ void apply(UpdateRule rule, const UpdateSettings& settings, const double* operan
 
 int64_t gradient_parts(const Type& gradient, const Type& parameter) {
   if (gradient == parameter) return 1;
-  const bool fits = gradient.dtype == parameter.dtype && gradient.shape.rank() > 0 &&
-                    gradient.shape[0] * parameter.count() == gradient.count();
-  return fits ? gradient.shape[0] : 0;
+  if (gradient.dtype != parameter.dtype) return 0;
+  int64_t parts = 1;
+  for (int64_t extent : gradient.shape.dims())  // axes so far number the parts, those behind are a part
+    if ((parts *= extent) * parameter.count() == gradient.count()) return parts;
+  return 0;
 }
 
 bool is_update(std::string_view op) { return std::ranges::find(kUpdates, op) != std::end(kUpdates); }

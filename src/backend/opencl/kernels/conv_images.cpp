@@ -7,8 +7,10 @@ namespace situ::opencl::kernels {
 namespace {
 
 Tile tile_of(const Target& target, int64_t images, int64_t results) {
-  const int64_t nv = vectors_for(target, images);
+  const int64_t nv = vectors_for(target, images), tall = tuned(target, "gemm.TALL");
   const Tile tile = gemm_tile(target, nv);
+  // A pixel's results are stored together by image: all of them by one tile, if a tall one holds them.
+  if (nv > 1 && results > tile.tm && results <= tall) return {tile.vw, results, std::min<int64_t>(nv, 2)};
   return {tile.vw, even_rows(results, tile.tm), nv};
 }
 

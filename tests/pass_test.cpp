@@ -34,20 +34,29 @@ TEST(CommonSubexpressions, OtherAttributesStayApart) {
   EXPECT_EQ(after(common_subexpressions, text), text);
 }
 
+// Twice the relu of %0, which `source` gives, so many nodes apart, or once.
+std::string two_relus(const std::string& source, const char* type, int between, bool joined) {
+  std::string text = fmt::format("%0 = {0} : {1}\n%1 = relu(%0) : {1}\n", source, type);
+  int last = 1;
+  for (int i = 0; i < between; ++i, ++last)
+    text += fmt::format("%{} = square(%{}) : {}\n", last + 1, i == 0 ? 0 : last, type);
+  const int chain = last;
+  if (!joined) text += fmt::format("%{} = relu(%0) : {}\n", ++last, type);
+  text += fmt::format("%{0} = add(%1, %{1}) : {5}\n%{2} = add(%{3}, %{4}) : {5}\noutput(%{2}) {{name=\"y\"}}\n",
+                      last + 1, joined ? 1 : last, last + 2, last + 1, chain, type);
+  return text;
+}
 TEST(CommonLaunches, OnlyNearOnesAreJoined) {
   const auto program = [](int between, bool joined) {
-    std::string text = kX + "%1 = relu(%0) : f32[4,3]\n";
-    int last = 1;
-    for (int i = 0; i < between; ++i, ++last)
-      text += fmt::format("%{} = square(%{}) : f32[4,3]\n", last + 1, i == 0 ? 0 : last);
-    const int chain = last;
-    if (!joined) text += fmt::format("%{} = relu(%0) : f32[4,3]\n", ++last);
-    text += fmt::format("%{} = add(%1, %{}) : f32[4,3]\n%{} = add(%{}, %{}) : f32[4,3]\noutput(%{}) {{name=\"y\"}}\n",
-                        last + 1, joined ? 1 : last, last + 2, last + 1, chain, last + 2);
-    return text;
+    return "state s : f32[4,3]\n" + two_relus("read {state=\"s\"}", "f32[4,3]", between, joined);
   };
   EXPECT_EQ(after(common_launches, program(15, false)), program(15, true));
   EXPECT_EQ(after(common_launches, program(16, false)), program(16, false));
+}
+TEST(CommonLaunches, ASmallBatchIsRearrangedOnce) {
+  const auto program = [](const char* type, bool joined) { return two_relus("input {name=\"x\"}", type, 40, joined); };
+  EXPECT_EQ(after(common_launches, program("f32[131072]", false)), program("f32[131072]", true));  // 512 KiB
+  EXPECT_EQ(after(common_launches, program("f32[131073]", false)), program("f32[131073]", false));
 }
 
 // dw of [in, out] and dx of a linear layer with `rows` samples, as dw comes first or last.
@@ -296,9 +305,10 @@ TEST(GradientParts, ManyAreSummedAtOnce) {
 // Biases: the rows of dy are the parts. Sums taken in two steps are followed to where few enough rows are left.
 TEST(GradientParts, RowsAreParts) {
   const auto begin = [](int rows) {
-    return fmt::format("state b : f32[3]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : f32[{},3]\n"
-                       "%2 = read {{state=\"b\"}} : f32[3]\n",
-                       rows);
+    return fmt::format(
+        "state b : f32[3]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : f32[{},3]\n"
+        "%2 = read {{state=\"b\"}} : f32[3]\n",
+        rows);
   };
   const std::string sums = "%3 = reduce_cols(%1) {adds_rows=1} : f32[1,8,1,3]\n",
                     sum = "%4 = reduce_cols(%3) {adds_rows=1} : f32[3]\n";

@@ -1,6 +1,8 @@
 // common_subexpressions.cpp -- equal op, operands, attributes and types: one node. Every op is a pure function of its
 // operands (random ones too: they are keyed by stream and step), so this is always right. It is not always good: what
-// is kept for a second reader takes memory, so nodes of a launch list are joined only where they are near.
+// is kept for a second reader takes memory, so nodes of a launch list are joined only where they are near, or little is
+// kept: a batch, rearranged for the first layer's forward and backward pass.
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -11,7 +13,16 @@
 namespace situ::pass {
 namespace {
 
-constexpr int64_t kNear = 16;  // nodes
+constexpr int64_t kNear = 16;            // nodes
+constexpr int64_t kLittle = 512 * 1024;  // bytes
+
+// Whether the node rearranges what the program is given, into something small.
+bool keeps_little(const ir::Graph& graph, const ir::Node& node) {
+  int64_t bytes = 0;
+  for (ir::Value v : node.outputs) bytes += graph.type(v).count() * bytes_of(graph.type(v).dtype);
+  return bytes <= kLittle &&
+         std::ranges::all_of(node.inputs, [&](ir::Value v) { return graph.producer(v).op == "input"; });
+}
 
 ir::Graph join(const ir::Graph& graph, int64_t distance) {
   struct Known {
@@ -31,7 +42,7 @@ ir::Graph join(const ir::Graph& graph, int64_t distance) {
     for (ir::Value v : rebuild(node.inputs)) key += " %" + std::to_string(v);
     for (ir::Value v : node.outputs) key += " " + to_string(graph.type(v));
     auto it = known.find(key);
-    if (it == known.end() || place - it->second.place > distance) {
+    if (it == known.end() || (place - it->second.place > distance && !keeps_little(graph, node))) {
       rebuild.copy(node);
       known[key] = {rebuild(node.outputs), place};
     } else {

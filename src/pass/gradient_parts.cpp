@@ -1,5 +1,5 @@
-// gradient_parts.cpp -- in a launch list, a gradient that is a sum of parts goes to its update as it is: the update reads
-// every element of it anyway, and adds the parts up in the same order.
+// gradient_parts.cpp -- in a launch list, a gradient that is a sum of parts goes to its update as it is: the update
+// reads every element of it anyway, and adds the parts up in the same order.
 //
 //   g = sum_splits(parts); w' = sgd(lr, w, g, ..)       ->  w' = sgd(lr, w, parts, ..)
 //   g = a sum of dy's rows; b' = sgd(lr, b, g, ..)      ->  b' = sgd(lr, b, dy, ..)
@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kMostBytes = 256 * 1024;  // of all parts of a gradient
 constexpr int64_t kMostRows = 128;          // of a tensor whose columns are summed: one chain of additions
 
-// The parts behind v, if they may stand in its place; otherwise v. A launch with the attribute `adds_rows` gives the sum
-// of its operand's rows, or several sums that are the whole one when they are added up.
+// The parts behind v, if they may stand in its place; otherwise v. A launch with the attribute `adds_rows` gives the
+// sum of its operand's rows, or several sums that are the whole one when they are added up.
 ir::Value parts_behind(const ir::Graph& graph, ir::Value v, const Type& parameter,
                        const std::vector<std::vector<int>>& users) {
   const ir::Node& node = graph.producer(v);

@@ -1,7 +1,8 @@
 // conv_images.cl -- convolutions with few results per pixel: the lanes of a vector are images, not channels.
 //
 //   y[n, oy, ox, o] = epilogue(sum_{r,s,c} x[n, oy*sh - pt + r*dh, ox*sw - pl + s*dw, c] * w[r, s, c, o])
-//   over the taps (r, s) inside the image; x comes as sheaves [N / VW, h, w, c, VW] (interleave.cl), y is NHWC
+//   over the taps (r, s) inside the image; x comes as sheaves [N / VW, lines, columns, c, VW] (interleave.cl), where the
+//   image begins at (top, left); y is NHWC
 //
 // With 6 filters a vector of output channels is mostly empty. Here a vector is one value of each of VW images, every lane
 // meets the same taps, and a tap outside the image is left out: the border costs neither tests nor products with zeros.
@@ -125,11 +126,11 @@ static inline void store_images(fv acc[TM][NV], __global Y_T* y, int pitch, Plac
 // Weight (tap, c, result) lies at w + tap * w_tap + c * w_channel + result * w_result: for the data gradient w starts at
 // the last tap and w_tap is negative. `joined`: the taps of a line and their channels follow each other in both operands.
 __kernel GROUP void conv_images(TENSOR(const B_T, x), TENSOR(const A_T, w), TENSOR(Y_T, y) EPILOGUE_PARAMS,
-                                WINDOW_PARAMS, int images, int w_first, int w_tap, int w_channel, int w_result, int joined,
-                                int tiles) {
+                                WINDOW_PARAMS, int images, int lines, int columns, int top, int left, int w_first,
+                                int w_tap, int w_channel, int w_result, int joined, int tiles) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int o0 = (int)get_global_id(1) * TM, sheaf = (int)get_global_id(2) * NV, size = g.h * g.w * g.c * VW;
+  const int o0 = (int)get_global_id(1) * TM, sheaf = (int)get_global_id(2) * NV, size = lines * columns * g.c * VW;
   if (o0 >= g.o) return;
   int at[NV];
 #pragma unroll
@@ -145,7 +146,8 @@ __kernel GROUP void conv_images(TENSOR(const B_T, x), TENSOR(const A_T, w), TENS
     fv acc[TM][NV];
     tile_clear(acc);
     for (int r = ry.from; r < ry.to; ++r) {
-      __global const B_T* line = START(x) + sheaf * size + ((y0 + r * g.dh) * g.w + x0) * g.c * VW;
+      const int row = top + y0 + r * g.dh;
+      __global const B_T* line = START(x) + sheaf * size + (row * columns + left + x0) * g.c * VW;
       for (int s = rx.from; s < rx.to; s += joined ? g.s : 1) {
         __global const B_T* b = line + s * g.dw * g.c * VW;
         int k = joined ? (rx.to - s) * g.c : g.c, offset = (r * g.s + s) * w_tap;

@@ -42,7 +42,9 @@ Call bind_conv(const LaunchSpec& launch, const Target& target) {
   for (size_t i = 2; i < launch.in.size(); ++i) add_tensor(call, launch.in[i]);
   add_ints(call, g);
   const bool joined = g[kDw] == 1 && weights.tap == g[kC] * weights.channel;
-  add_ints(call, {images, weights.first, weights.tap, weights.channel, weights.result, joined, tiles});
+  const ir::Ints& before = attrs.ints("before");
+  add_ints(call, {images, x.shape()[1], x.shape()[2], before[0], before[1]});
+  add_ints(call, {weights.first, weights.tap, weights.channel, weights.result, joined, tiles});
   return set_grid(call, ceil_div(pixels, tiles), rows, columns, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
@@ -75,13 +77,18 @@ double seconds(const ops::OpView& v, const Target& target) {
          interleave_seconds(static_cast<double>(v.in(0).count()));
 }
 
+// The forward pass takes sheaves with a margin, which it does not need, but the weight gradient does
+// (conv_dw_images.cpp): a batch is rearranged once for both.
 template <bool reversed>
 void expand(Expansion& e) {
   const Implicit f = convolution_of<reversed>(e.view());
-  ir::Values inputs{interleave(e, e.in(0), f.window.y.in, f.window.x.in, {0, 0}), e.in(1)};
+  const ops::Window sheaves = reversed ? f.window : padded_window(f.window);
+  const ir::Ints before = reversed ? ir::Ints{0, 0} : ir::Ints{f.window.y.before, f.window.x.before};
+  ir::Values inputs{interleave(e, e.in(0), sheaves.y.in, sheaves.x.in, before), e.in(1)};
   for (ir::Value extra : operands_from(e, 2)) inputs.push_back(extra);
   e.result(0, e.launch("conv_images", inputs, e.out_type(0),
                        {{"window", window_ints(f.window, f.c, f.o)},
+                        {"before", before},
                         {"reversed", int64_t{reversed}},
                         {"epilogue", e.attrs().text("epilogue", "")}}));
 }

@@ -1,9 +1,9 @@
 // gemm.cpp -- matmul by the register-tiled product of gemm.cl.
 //
-// B in panels or in place, K whole or split over the grid. In place needs rows of B at least a vector long and not
-// transposed; a split pays where the result is small and K long, as in weight gradients. A transposed A is read as it
-// lies, or turned by a launch of its own, which pays where a cache line holds more of a column's neighbours than a tile
-// uses.
+// B in panels or in place, K whole or split over the grid. In place needs a B that is not transposed; rows shorter than
+// a vector are read from before their start (tile.clh). A split pays where the result is small and K long, as in weight
+// gradients. A transposed A is read as it lies, or turned by a launch of its own, which pays where a cache line holds
+// more of a column's neighbours than a tile uses.
 #include "backend/opencl/kernels/operand.h"
 
 namespace situ::opencl::kernels {
@@ -62,8 +62,10 @@ Call bind_gemm(const LaunchSpec& launch, const Target& target) {
   const bool floats = a.type.dtype == DType::f32 && b.type.dtype == DType::f32;
   const bool sub = floats && tuned(target, "gemm.SUB") != 0 && has_sub_groups(target);
   const int64_t b_step = packed ? tile.tn() : b.pitch, b_panel = packed ? p.k * tile.tn() : tile.tn();
+  const bool narrow = !packed && p.n < tile.vw;  // vectors then start before the row, where an image may not
   const int64_t b_image =
-      right_image(target, tile, launch.in[1], !packed && !batch, {b_step, b_panel, p.b, packed ? 0 : p.n});
+      narrow ? kFromSlab
+             : right_image(target, tile, launch.in[1], !packed && !batch, {b_step, b_panel, p.b, packed ? 0 : p.n});
   const TensorArg all_of_a = flat(launch.in[0], a.pitch);
   const int64_t a_image = ta || sub ? kFromSlab : left_image(target, all_of_a, {p.k, p.k_split, a.pitch, p.a});
   add_operand(call, a_image == kFromSlab ? a : all_of_a, "A_IMAGE", a_image);

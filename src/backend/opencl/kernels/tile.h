@@ -120,7 +120,7 @@ inline int64_t product_vectors(const Target& target, const Product& p, Way way) 
 }
 
 inline bool product_accepts(const Target& target, const Product& p, Way way) {
-  if (!way.packed && (p.tb || p.n < tuned(target, "gemm.VW"))) return false;
+  if (!way.packed && p.tb) return false;
   if (way.turned && !p.ta) return false;
   if (way.tall && (tuned(target, "gemm.TALL") == 0 || p.n <= tuned(target, "gemm.VW"))) return false;
   return !way.split || splits_for(target, p) > 1;

@@ -162,6 +162,15 @@ TEST(OperandPaths, PlanesAreReadWhereThePitchFits) {
   expect_right(*device, {"matmul", "conv2d_dw"}, "B_IMAGE=2");
 }
 
+// A row shorter than a vector is read from before its start, where an image has no texels.
+TEST(OperandPaths, NarrowMatricesInPlaceAreReadFromTheSlab) {
+  NEEDS_OPENCL;
+  const auto device = device_with({{"gemm.IMAGE", 1}, {"gemm.VW", 8}});
+  device->choices = by(product(7, 40, 4), "in_place");
+  EXPECT_EQ(programs_of(*device, product(7, 40, 4)).find("B_IMAGE"), std::string::npos);
+  for (int64_t n : {1, 3, 4, 7}) expect_product(*device, 7, 40, n, "in_place");
+}
+
 TEST(OperandPaths, LimitsDecideBetweenImagesAndBuffers) {
   NEEDS_OPENCL;
   const ir::Graph small = product(5, 64, 64), large = product(5, 600, 600);  // 1024 and 90000 texels

@@ -321,6 +321,48 @@ TEST(GradientParts, RowsAreParts) {
   EXPECT_EQ(after(gradient_parts, begin(8) + mean + update(4, 3)), begin(8) + mean + update(4, 3));
 }
 
+// Panels of two weights, made where each is needed or both at once, then used.
+std::string two_packings(const char* first, const char* second, bool joined) {
+  const std::string begin = "state v : f32[4,4]\nstate w : f32[4,4]\n%0 = read {state=\"w\"} : f32[4,4]\n",
+                    v = "read {state=\"v\"} : f32[4,4]\n";
+  if (joined)
+    return begin + "%1 = " + v +
+           fmt::format("%2, %3 = pack(%0, %1) {{joins=1, nv=[1,2]}} : {}, {}\n%4 = relu(%2) : {}\n%5 = relu(%3) : {}\n",
+                       first, second, first, second) +
+           "output(%4) {name=\"a\"}\noutput(%5) {name=\"b\"}\n";
+  return begin +
+         fmt::format(
+             "%1 = pack(%0) {{joins=1, nv=[1]}} : {0}\n%2 = relu(%1) : {0}\n%3 = {2}"
+             "%4 = pack(%3) {{joins=1, nv=[2]}} : {1}\n%5 = relu(%4) : {1}\n",
+             first, second, v) +
+         "output(%2) {name=\"a\"}\noutput(%5) {name=\"b\"}\n";
+}
+TEST(LaunchGroups, PanelsOfWeightsAreMadeTogether) {
+  EXPECT_EQ(after(launch_groups, two_packings("f32[1,4,4]", "f32[1,4,8]", false)),
+            two_packings("f32[1,4,4]", "f32[1,4,8]", true));
+}
+TEST(LaunchGroups, LargeOnesAreNot) {
+  EXPECT_EQ(after(launch_groups, two_packings("f32[65536]", "f32[65536]", false)),
+            two_packings("f32[65536]", "f32[65536]", true));  // 512 KiB
+  const std::string large = two_packings("f32[65536]", "f32[65537]", false);
+  const std::string apart = after(launch_groups, large);
+  EXPECT_EQ(apart.find("pack(%0, "), std::string::npos) << apart;
+}
+TEST(LaunchGroups, WhatTheProgramComputesIsNotWaitedFor) {
+  const std::string text =
+      "state w : f32[4,4]\n%0 = read {state=\"w\"} : f32[4,4]\n%1 = pack(%0) {joins=1, nv=[1]} : f32[4,4]\n"
+      "%2 = relu(%1) : f32[4,4]\n%3 = pack(%2) {joins=1, nv=[1]} : f32[4,4]\noutput(%3) {name=\"y\"}\n";
+  EXPECT_EQ(after(launch_groups, text), text);
+}
+TEST(LaunchGroups, FourAtATime) {
+  std::string text = "state w : f32[4,4]\n%0 = read {state=\"w\"} : f32[4,4]\n";
+  for (int i = 1; i <= 5; ++i) text += fmt::format("%{0} = pack(%0) {{joins=1, nv=[{0}]}} : f32[4,4]\n", i);
+  for (int i = 1; i <= 5; ++i) text += fmt::format("output(%{0}) {{name=\"y{0}\"}}\n", i);
+  const std::string grouped = after(launch_groups, text);
+  EXPECT_NE(grouped.find("pack(%0, %0, %0, %0) {joins=1, nv=[1,2,3,4]}"), std::string::npos) << grouped;
+  EXPECT_NE(grouped.find("pack(%0) {joins=1, nv=[5]}"), std::string::npos) << grouped;
+}
+
 // What the passes do must not change what is computed: a little of everything, on the oracle.
 TEST(Pipeline, KeepsTheResult) {
   const std::string text =

@@ -20,7 +20,9 @@ ir::Graph norm_fusion(const ir::Graph& graph, const device::Device& device);  //
 ir::Graph gradient_order(const ir::Graph& graph);   // a large weight's gradient after that of the data
 ir::Graph update_grouping(const ir::Graph& graph);  // one update node for all parameters that share its settings
 
-ir::Graph gradient_parts(const ir::Graph& graph);  // in a launch list: updates add up what a split sum left
+// In launch lists:
+ir::Graph gradient_parts(const ir::Graph& graph);  // updates add up what a split sum left
+ir::Graph launch_groups(const ir::Graph& graph);   // small launches of one kind that wait for nothing become one
 
 struct Options {
   bool fuse = true;  // false: the unfused graph, one node per op, as the naive residency runs it

@@ -47,10 +47,12 @@ class Compiler {
     // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
     ir::Graph graph = pass::common_launches(plan::lower(rewrite(written), device_).graph);
     graph = stage("lower", options_.fuse ? pass::gradient_parts(graph) : graph);
-    if (!options_.hoist) return graph;
-    plan::Hoisted hoisted = plan::hoist(graph);
-    append(prepare, hoisted.prepare);
-    return stage("hoist", std::move(hoisted.program));
+    if (options_.hoist) {
+      plan::Hoisted hoisted = plan::hoist(graph);
+      append(prepare, hoisted.prepare);
+      graph = stage("hoist", std::move(hoisted.program));
+    }
+    return options_.fuse ? stage("launch_groups", pass::launch_groups(graph)) : graph;
   }
 
   // Adds the nodes of one program's prepare part; derived states another program already asked for are made once.

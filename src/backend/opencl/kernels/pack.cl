@@ -5,8 +5,10 @@
 //   pack_rows   element (k, c) = b[k, g * N + c]                           b of a matmul; w[R, S, C/g, O], k = (r, s, c)
 //   pack_cols   element (k, c) = w[(taps - 1 - t) * N + c, g * KT + o]     k = t * KT + o: the data gradient's matrix,
 //               taps in reverse, C and O exchanged; with one tap it is a transposed b of a matmul
-// Work-item (x, panel): rows k from x * chunk on.
-#include "common.clh"
+// pack_rows: work-item (x, panel) fills rows k from x * chunk on. pack_cols packs a group of matrices, cut into pieces of
+// one panel and one tap; a work-group does a piece, which is a row of the table: where it starts in w and in p, w's
+// pitch, tn, the rows of p and the columns of it that exist.
+#include "slabs.clh"
 
 #ifndef B_T
 #define B_T float  // or half: how pack_rows finds b; panels are float
@@ -29,27 +31,17 @@ __kernel GROUP void pack_rows(TENSOR(const B_T, b), TENSOR(float, p), int n, int
 }
 
 // In squares turned in registers: reads run along w, writes along the panel's rows.
-static inline void pack_columns(__global const float* from, int pitch, __global float* to, int tn, int rows, int cols) {
+__kernel GROUP void pack_cols(SLAB_PARAMS, __global const int* table) {
+  __global float* const slabs[8] = SLABS;
+  __global const int* piece = table + (int)get_group_id(0) * 8;
+  __global const float* from = placed(slabs, piece);
+  __global float* to = placed(slabs, piece + 2);
+  const int pitch = piece[4], tn = piece[5], rows = piece[6], cols = piece[7], id = get_local_id(0);
   for (int j = 0; j < tn; j += 4) {
-    __global const float* p = from + j * pitch;
-    int i = 0;
-    if (j + 4 <= min(cols, tn))
-      for (; i + 4 <= rows; i += 4)
-        turn_4x4((__global const int*)(p + i), pitch, (__global int*)(to + i * tn + j), tn);
-    for (; i < rows; ++i)
+    const int squares = j + 4 <= min(cols, tn) ? rows / 4 : 0;
+    for (int i = id * 4; i < squares * 4; i += WX * 4)
+      turn_4x4((__global const int*)(from + j * pitch + i), pitch, (__global int*)(to + i * tn + j), tn);
+    for (int i = squares * 4 + id; i < rows; i += WX)
       for (int l = j; l < min(j + 4, tn); ++l) to[i * tn + l] = l < cols ? from[l * pitch + i] : 0.0f;
-  }
-}
-
-__kernel GROUP void pack_cols(TENSOR(const float, w), TENSOR(float, p), int n, int kt, int taps, int tn, int panels,
-                              int chunk) {
-  const int panel = get_global_id(1), c0 = panel % panels * tn, first = panel / panels * kt, k = taps * kt;
-  const int k0 = get_global_id(0) * chunk, k1 = min(k, k0 + chunk);
-  __global float* to = START(p) + panel * k * tn;
-  for (int begin = k0; begin < k1;) {
-    const int tap = begin / kt, end = min(k1, (tap + 1) * kt);
-    __global const float* from = START(w) + ((taps - 1 - tap) * n + c0) * w_pitch + first + begin - tap * kt;
-    pack_columns(from, w_pitch, to + begin * tn, tn, end - begin, n - c0);
-    begin = end;
   }
 }

@@ -57,12 +57,13 @@ inline ir::Value pack_rows(Expansion& e, ir::Value b, int64_t groups, int64_t nv
   const int64_t tn = nv * tuned(e.target(), "gemm.VW"), panels = groups * ceil_div(shape.cols() / groups, tn);
   return e.launch("pack_rows", {b}, f32({panels, shape.rows(), tn}), {{"groups", groups}, {"nv", nv}});
 }
-// Panels of the transpose: w is [taps * N, groups * K], taps come out in reverse order.
+// Panels of the transpose: w is [taps * N, groups * K], taps come out in reverse order. One launch may do several.
 inline ir::Value pack_cols(Expansion& e, ir::Value w, int64_t taps, int64_t groups, int64_t nv) {
   const Shape& shape = e.type(w).shape;
   const int64_t tn = nv * tuned(e.target(), "gemm.VW"), panels = groups * ceil_div(shape.rows() / taps, tn);
-  return e.launch("pack_cols", {w}, f32({panels, taps * (shape.cols() / groups), tn}),
-                  {{"taps", taps}, {"groups", groups}, {"nv", nv}});
+  return e.launch(
+      "pack_cols", {w}, f32({panels, taps * (shape.cols() / groups), tn}),
+      {{"joins", int64_t{1}}, {"taps", ir::Ints{taps}}, {"groups", ir::Ints{groups}}, {"nv", ir::Ints{nv}}});
 }
 
 // --- padding (copy.cl) ----------------------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 // ops/defs/update.cpp. Also square_sum_parts, the sums that clipping begins with.
 //
 // The group is cut into chunks; row i of the table describes chunk i: its number of elements, the parts its gradient
-// comes in and the elements between them, then for each operand the element where it starts, as two words: low 32 bits;
-// slab << 24 | high bits. Operands: w g w', then s s' of each slot.
-// Members may lie in up to eight slabs. A work-group does a chunk, its work-items side by side.
-#include "common.clh"
+// comes in and the elements between them, then for each operand the place where it starts (slabs.clh): w g w', then s s'
+// of each slot. A work-group does a chunk, its work-items side by side.
+#include "slabs.clh"
 
 #ifndef SLOTS
 #define SLOTS 1  // of each member
@@ -27,11 +26,6 @@
 #define GUARDED 0  // 1: a factor of 0 skips the step
 #endif
 
-#define SLAB_PARAMS                                                                                     \
-  TENSOR(float, s0), TENSOR(float, s1), TENSOR(float, s2), TENSOR(float, s3), TENSOR(float, s4), TENSOR(float, s5), \
-      TENSOR(float, s6), TENSOR(float, s7)
-#define SLABS {s0_slab, s1_slab, s2_slab, s3_slab, s4_slab, s5_slab, s6_slab, s7_slab}
-
 #if CLIPPED
 #define FACTOR_PARAM TENSOR(const float, factor),
 #define FACTOR START(factor)[0]
@@ -41,8 +35,7 @@
 #endif
 
 static inline __global float* operand(__global float* const slabs[8], __global const int* entry, int index) {
-  const uint low = entry[3 + 2 * index], high = entry[4 + 2 * index];
-  return slabs[high >> 24] + (((ulong)(high & 0xFFFFFFu) << 32) | low);
+  return placed(slabs, entry + 3 + 2 * index);
 }
 
 #if GUARDED

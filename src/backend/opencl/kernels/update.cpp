@@ -3,14 +3,12 @@
 
 #include <cmath>
 
-#include "backend/opencl/kernels/call.h"
+#include "backend/opencl/kernels/places.h"
 
 namespace situ::opencl::kernels {
 namespace {
 
-constexpr size_t kSlabs = 8;
-
-// Builds the table and collects the slabs it refers to.
+// Cuts the members of a group into chunks; each is a row of the table.
 class Chunks {
  public:
   explicit Chunks(int64_t chunk) : chunk_(chunk) {}
@@ -20,36 +18,17 @@ class Chunks {
     for (const TensorArg& t : operands) SITU_ASSERT(t.dense(), "operands of an update are dense");
     const int64_t count = operands[0].count();
     for (int64_t start = 0; start < count; start += chunk_, ++rows_) {
-      table_.words.insert(table_.words.end(), {int_of(std::min(chunk_, count - start)), int_of(parts), int_of(count)});
-      for (const TensorArg& t : operands) add_place(t, start);
+      places_.add_numbers({std::min(chunk_, count - start), parts, count});
+      for (const TensorArg& t : operands) places_.add_place(t, start);
     }
   }
 
-  void bind(Call& call) const {
-    for (size_t i = 0; i < kSlabs; ++i) call.arg(slabs_[std::min(i, slabs_.size() - 1)]);
-  }
-  const TableArg& table() const { return table_; }
+  const Places& places() const { return places_; }
   int64_t rows() const { return rows_; }
 
  private:
-  void add_place(const TensorArg& t, int64_t start) {
-    const uint64_t place = static_cast<uint64_t>(t.offset / bytes_of(t.type.dtype) + start);
-    const uint64_t high = (static_cast<uint64_t>(slab_index(t)) << 24) | (place >> 32);
-    table_.words.push_back(static_cast<int32_t>(static_cast<uint32_t>(place)));
-    table_.words.push_back(static_cast<int32_t>(static_cast<uint32_t>(high)));
-  }
-  size_t slab_index(const TensorArg& t) {
-    for (size_t i = 0; i < slabs_.size(); ++i)
-      if (slabs_[i].slab == t.slab) return i;
-    if (slabs_.size() == kSlabs)
-      fail_environment("the parameters of one update lie in more than {} buffers: group fewer of them", kSlabs);
-    slabs_.push_back({.slab = t.slab, .offset = 0, .pitch = 1, .type = f32({})});
-    return slabs_.size() - 1;
-  }
-
   int64_t chunk_, rows_ = 0;
-  TableArg table_;
-  std::vector<TensorArg> slabs_;  // the slab's first element stands for the whole
+  Places places_;
 };
 
 void add_floats(Call& call, std::initializer_list<double> values) {
@@ -71,9 +50,9 @@ Call update_call(const LaunchSpec& launch, const Target& target) {
   call.define("VW", tuned(target, "vector.VW")).define("SLOTS", layout.slots).define("MOMENTUM", s.momentum != 0);
   call.define("CENTERED", s.centered).define("CLIPPED", layout.clipped).define("CLAMPED", s.clip_value > 0);
   if (s.guarded) call.define("GUARDED", 1);
-  chunks.bind(call);
+  chunks.places().bind_slabs(call);
   for (size_t i = 0; i < scalars; ++i) call.arg(launch.in[i]);
-  call.arg(chunks.table());
+  call.arg(chunks.places().table());
   add_floats(call, {s.clip_value});
   return set_grid(call, chunks.rows() * tuned(target, "vector.WX"), 1, 1, tuned(target, "vector.WX"));
 }
@@ -127,8 +106,8 @@ Call bind_squares(const LaunchSpec& launch, const Target& target) {
   for (const TensorArg& x : launch.in) chunks.add({x});
   Call call = make_call("update.cl", launch.node.op);
   call.define("VW", tuned(target, "vector.VW"));
-  chunks.bind(call);
-  call.arg(chunks.table());
+  chunks.places().bind_slabs(call);
+  call.arg(chunks.places().table());
   add_tensors(call, launch.out);
   add_ints(call, {chunks.rows()});
   return set_grid(call, chunks.rows(), 1, 1, tuned(target, "vector.WX"));

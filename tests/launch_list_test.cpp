@@ -1,0 +1,92 @@
+// launch_list_test.cpp -- passes over launch lists keep what a program computes, on every device: sums of rows that
+// updates take over, and packings that share a launch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "harness.h"
+#include "ir/text.h"
+#include "step/compile.h"
+#include "step/run.h"
+
+namespace situ::test {
+namespace {
+
+class OnDevices : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!device_under_test(GetParam())) GTEST_SKIP() << GetParam() << " is left out by SITU_TEST_DEVICES";
+  }
+
+  // Every input is a few small numbers, so that all sums are exact.
+  static step::Tensors inputs_of(const ir::Graph& graph) {
+    step::Tensors inputs;
+    for (const ir::Node& node : graph.nodes)
+      if (node.op == "input")
+        for (int64_t i = 0; i < graph.type(node.outputs[0]).count(); ++i)
+          inputs[node.attrs.text("name")].push_back(
+              static_cast<double>((i * 7 + static_cast<int64_t>(inputs.size())) % 9) - 4);
+    return inputs;
+  }
+
+  static void expect_as_written(const std::string& text) {
+    const ir::Graph graph = ir::parse(text);
+    step::SessionOptions plain;
+    plain.compile.fuse = false;
+    const step::Tensors inputs = inputs_of(graph);
+    EXPECT_EQ(step::run_once(*device_under_test(GetParam()), graph, inputs),
+              step::run_once(*device_under_test("ref"), graph, inputs, plain));
+  }
+
+  static int64_t launches(const std::string& text, std::string_view op) {
+    const step::Compiled compiled = step::compile({ir::parse(text)}, *device_under_test(GetParam()), {});
+    return std::ranges::count(compiled.programs[0].launches, op,
+                              [](const device::LaunchSpec& launch) { return launch.node.op; });
+  }
+};
+
+class GradientPartsOnDevices : public OnDevices {
+ protected:
+  static std::string update_by(const char* dy, const char* b, const std::string& reduce) {
+    return fmt::format(
+        "program p\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : {0}\n%2 = input {{name=\"b\"}} : "
+        "{1}\n"
+        "%3 = reduce(%1) {{{2}}} : {1}\n%4 = sgd(%0, %2, %3) : {1}\noutput(%4) {{name=\"b\"}}\n",
+        dy, b, reduce);
+  }
+};
+TEST_P(GradientPartsOnDevices, SumsOfFewRows) {
+  const std::string rows = update_by("f32[9,20]", "f32[20]", "axes=[0], kind=\"sum\""),
+                    images = update_by("f32[2,3,4,5]", "f32[5]", "axes=[0,1,2], kind=\"sum\"");
+  for (const std::string& text : {rows, images}) {
+    expect_as_written(text);
+    for (const char* op : {"reduce", "reduce_cols", "reduce_partial"}) EXPECT_EQ(launches(text, op), 0) << text;
+  }
+}
+TEST_P(GradientPartsOnDevices, OtherSumsStay) {
+  expect_as_written(update_by("f32[4,4,3]", "f32[4,3]", "axes=[1], kind=\"sum\""));
+  expect_as_written(update_by("f32[4,4]", "f32[4]", "axes=[1], kind=\"sum\""));
+  expect_as_written(update_by("f32[8,20]", "f32[20]", "axes=[0], kind=\"mean\""));
+  expect_as_written(update_by("f32[8,20]", "f32[20]", "axes=[0], kind=\"max\""));
+}
+
+class PackedGroups : public OnDevices {};
+TEST_P(PackedGroups, MatricesOfDifferentShapesAndTaps) {
+  const std::string text =
+      "program p\n%0 = input {name=\"a\"} : f32[40,30]\n%1 = input {name=\"w\"} : f32[70,30]\n"
+      "%2 = matmul(%0, %1) {tb=1} : f32[40,70]\n"
+      "%3 = input {name=\"dy\"} : f32[2,5,6,10]\n%4 = input {name=\"k\"} : f32[3,3,7,10]\n"
+      "%5 = conv2d_dx(%3, %4) {pad=[1,1,1,1], size=[5,6], stride=[1,1]} : f32[2,5,6,7]\n"
+      "%6 = input {name=\"g\"} : f32[3,3,4,12]\n%7 = input {name=\"dz\"} : f32[2,5,6,12]\n"
+      "%8 = conv2d_dx(%7, %6) {groups=2, pad=[1,1,1,1], size=[5,6], stride=[1,1]} : f32[2,5,6,8]\n"
+      "output(%2) {name=\"y\"}\noutput(%5) {name=\"dx\"}\noutput(%8) {name=\"dxg\"}\n";
+  expect_as_written(text);
+  EXPECT_EQ(launches(text, "pack_cols"), GetParam() == "opencl" ? 1 : 0);
+}
+
+const auto kNames = [](const auto& p) { return p.param; };
+INSTANTIATE_TEST_SUITE_P(, GradientPartsOnDevices, testing::Values("cpu", "opencl"), kNames);
+INSTANTIATE_TEST_SUITE_P(, PackedGroups, testing::Values("cpu", "opencl"), kNames);
+
+}  // namespace
+}  // namespace situ::test

@@ -63,11 +63,20 @@ TEST_P(GradientPartsOnDevices, SumsOfFewRows) {
     for (const char* op : {"reduce", "reduce_cols", "reduce_partial"}) EXPECT_EQ(launches(text, op), 0) << text;
   }
 }
+TEST_P(GradientPartsOnDevices, SumsOfManyRows) {
+  const std::string text = update_by("f32[64,16,16,6]", "f32[6]", "axes=[0,1,2], kind=\"sum\"");
+  expect_as_written(text);
+  EXPECT_EQ(launches(text, "reduce_cols") + launches(text, "reduce_partial"), 1)
+      << "in two steps, one of them the update";
+  EXPECT_EQ(launches(text, "reduce_final"), 0);
+}
 TEST_P(GradientPartsOnDevices, OtherSumsStay) {
   expect_as_written(update_by("f32[4,4,3]", "f32[4,3]", "axes=[1], kind=\"sum\""));
   expect_as_written(update_by("f32[4,4]", "f32[4]", "axes=[1], kind=\"sum\""));
   expect_as_written(update_by("f32[8,20]", "f32[20]", "axes=[0], kind=\"mean\""));
   expect_as_written(update_by("f32[8,20]", "f32[20]", "axes=[0], kind=\"max\""));
+  expect_as_written(update_by("f32[64,32,32,4]", "f32[4]", "axes=[0,1,2], kind=\"mean\""));
+  expect_as_written(update_by("f32[64,32,32,4]", "f32[4]", "axes=[0,1,2], kind=\"max\""));
 }
 
 class PackedGroups : public OnDevices {};

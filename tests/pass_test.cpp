@@ -302,23 +302,27 @@ TEST(GradientParts, ManyAreSummedAtOnce) {
   EXPECT_EQ(after(gradient_parts, split_update(5462, true)), split_update(5462, true));
 }
 
-// Biases: the rows of dy are the parts. Sums taken in two steps are followed to where few enough rows are left.
-TEST(GradientParts, RowsAreParts) {
-  const auto begin = [](int rows) {
-    return fmt::format(
-        "state b : f32[3]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : f32[{},3]\n"
-        "%2 = read {{state=\"b\"}} : f32[3]\n",
-        rows);
-  };
-  const std::string sums = "%3 = reduce_cols(%1) {adds_rows=1} : f32[1,8,1,3]\n",
-                    sum = "%4 = reduce_cols(%3) {adds_rows=1} : f32[3]\n";
-  const auto update = [](int result, int gradient) {
-    return fmt::format("%{0} = sgd(%0, %2, %{1}) : f32[3]\nwrite(%{0}) {{state=\"b\"}}\n", result, gradient);
-  };
-  EXPECT_EQ(after(gradient_parts, begin(128) + sums + sum + update(5, 4)), begin(128) + update(3, 1));
-  EXPECT_EQ(after(gradient_parts, begin(129) + sums + sum + update(5, 4)), begin(129) + sums + update(4, 3));
-  const std::string mean = "%3 = reduce_cols(%1) : f32[3]\n";
-  EXPECT_EQ(after(gradient_parts, begin(8) + mean + update(4, 3)), begin(8) + mean + update(4, 3));
+// b[3] updated by a sum of dy's rows, as %3, or by %1, which is dy.
+std::string bias_update(int rows, const std::string& sum) {
+  return fmt::format(
+      "state b : f32[3]\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"dy\"}} : f32[{0},3]\n"
+      "%2 = read {{state=\"b\"}} : f32[3]\n{1}%{2} = sgd(%0, %2, %{3}) : f32[3]\nwrite(%{2}) {{state=\"b\"}}\n",
+      rows, sum, sum.empty() ? 3 : 4, sum.empty() ? 1 : 3);
+}
+TEST(GradientRows, FewRowsAreParts) {
+  const std::string sum = "%3 = reduce(%1) {axes=[0], kind=\"sum\"} : f32[3]\n",
+                    mean = "%3 = reduce(%1) {axes=[0], kind=\"mean\"} : f32[3]\n",
+                    across = "%3 = reduce(%1) {axes=[1], kind=\"sum\"} : f32[3]\n";
+  EXPECT_EQ(after(gradient_rows, bias_update(128, sum)), bias_update(128, ""));
+  EXPECT_EQ(after(gradient_rows, bias_update(129, sum)), bias_update(129, sum));
+  EXPECT_EQ(after(gradient_rows, bias_update(8, mean)), bias_update(8, mean));
+  EXPECT_EQ(after(gradient_rows, bias_update(3, across)), bias_update(3, across));
+}
+TEST(GradientParts, TheSecondStepOfALongSumIsLeftToTheUpdate) {
+  EXPECT_EQ(after(gradient_parts, bias_update(128, "%3 = reduce_cols(%1) {adds_parts=1} : f32[3]\n")),
+            bias_update(128, ""));
+  const std::string other = bias_update(8, "%3 = reduce_cols(%1) : f32[3]\n");
+  EXPECT_EQ(after(gradient_parts, other), other);
 }
 
 // Panels of two weights, made where each is needed or both at once, then used.

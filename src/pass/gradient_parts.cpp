@@ -1,11 +1,14 @@
-// gradient_parts.cpp -- in a launch list, a gradient that is a sum of parts goes to its update as it is: the update
-// reads every element of it anyway, and adds the parts up in the same order.
+// gradient_parts.cpp -- a gradient that is a sum goes to its update in parts: the update reads every element of it
+// anyway, and adds the parts up.
 //
-//   g = sum_splits(parts); w' = sgd(lr, w, g, ..)       ->  w' = sgd(lr, w, parts, ..)
-//   g = a sum of dy's rows; b' = sgd(lr, b, g, ..)      ->  b' = sgd(lr, b, dy, ..)
-// The parts live until the update then, so only small ones are left to it: those of layers with few weights and many
-// pixels, which are the ones that are split, and those of biases behind few rows, whose sum takes less time than its
-// launch.
+//   gradient_rows:    g = reduce(dy) {sum of rows}; b' = sgd(lr, b, g, ..)  ->  b' = sgd(lr, b, dy, ..)
+//   gradient_parts:   g = sum_splits(parts); w' = sgd(lr, w, g, ..)         ->  w' = sgd(lr, w, parts, ..)
+// Parts live until the update then, so only small ones are left to it: rows of activations that take less time to add
+// up than a launch does, and, in a launch list, what layers with few weights and many pixels are split into.
+#include <algorithm>
+#include <functional>
+#include <optional>
+
 #include "ir/dead_code.h"
 #include "ops/update.h"
 #include "pass/pass.h"
@@ -16,23 +19,36 @@ namespace {
 constexpr int64_t kMostBytes = 256 * 1024;  // of all parts of a gradient
 constexpr int64_t kMostRows = 128;          // of a tensor whose columns are summed: one chain of additions
 
-// The parts behind v, if they may stand in its place; otherwise v. A launch with the attribute `adds_rows` gives the
-// sum of its operand's rows, or several sums that are the whole one when they are added up.
-ir::Value parts_behind(const ir::Graph& graph, ir::Value v, const Type& parameter,
-                       const std::vector<std::vector<int>>& users) {
-  const ir::Node& node = graph.producer(v);
-  if (node.inputs.size() != 1 || users[static_cast<size_t>(v)].size() != 1) return v;
-  const bool splits = node.op == "sum_splits" && node.attrs.text("epilogue", "").empty();
-  if (!splits && !node.attrs.flag("adds_rows")) return v;
-  const Type& parts = graph.type(node.inputs[0]);
-  const int64_t count = ops::gradient_parts(parts, parameter);
-  if (count == 0 || (!splits && count > kMostRows) || parts.count() * bytes_of(parts.dtype) > kMostBytes) return v;
-  return parts_behind(graph, node.inputs[0], parameter, users);
+// The operand of a sum, if its parts may stand in the sum's place.
+using PartsOf = std::optional<ir::Value> (*)(const ir::Graph&, const ir::Node& sum, const Type& parameter);
+
+int64_t parts_in(const ir::Graph& graph, ir::Value v, const Type& parameter) {
+  const Type& type = graph.type(v);
+  return type.count() * bytes_of(type.dtype) <= kMostBytes ? ops::gradient_parts(type, parameter) : 0;
 }
 
-}  // namespace
+bool sums_first_axes(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op != "reduce" || node.attrs.text("kind") != "sum") return false;
+  const int rank = graph.type(node.inputs[0]).shape.rank();
+  std::vector<bool> reduced(static_cast<size_t>(rank));
+  for (int64_t axis : node.attrs.ints("axes")) reduced[static_cast<size_t>(ops::normal_axis(axis, rank))] = true;
+  return std::ranges::is_sorted(reduced, std::greater<>());
+}
 
-ir::Graph gradient_parts(const ir::Graph& graph) {
+std::optional<ir::Value> rows_of(const ir::Graph& graph, const ir::Node& sum, const Type& parameter) {
+  if (!sums_first_axes(graph, sum)) return std::nullopt;
+  const int64_t rows = parts_in(graph, sum.inputs[0], parameter);
+  return rows > 0 && rows <= kMostRows ? std::optional(sum.inputs[0]) : std::nullopt;
+}
+
+// `adds_parts`: a long sum's second launch, which adds up what the first one left.
+std::optional<ir::Value> launched_parts_of(const ir::Graph& graph, const ir::Node& sum, const Type& parameter) {
+  const bool splits = sum.op == "sum_splits" && sum.attrs.text("epilogue", "").empty();
+  if ((!splits && !sum.attrs.flag("adds_parts")) || sum.inputs.size() != 1) return std::nullopt;
+  return parts_in(graph, sum.inputs[0], parameter) > 0 ? std::optional(sum.inputs[0]) : std::nullopt;
+}
+
+ir::Graph leave_to_updates(const ir::Graph& graph, PartsOf parts_of) {
   const auto users = ir::users_of(graph);
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {
@@ -41,13 +57,19 @@ ir::Graph gradient_parts(const ir::Graph& graph) {
       const auto first = static_cast<size_t>(layout.scalars()), each = static_cast<size_t>(layout.each());
       for (size_t i = first; i < node.inputs.size(); i += each) {
         const ir::Value g = node.inputs[i + 1];
-        const ir::Value parts = parts_behind(graph, g, graph.type(node.inputs[i]), users);
-        if (parts != g) rebuild.map(g, rebuild(parts));  // whose launch serves the layer that the sum served
+        if (users[static_cast<size_t>(g)].size() != 1) continue;
+        if (const auto parts = parts_of(graph, graph.producer(g), graph.type(node.inputs[i])))
+          rebuild.map(g, rebuild(*parts));  // whose launch serves the layer that the sum served
       }
     }
     rebuild.copy(node);
   }
   return ir::dead_code(rebuild.to);
 }
+
+}  // namespace
+
+ir::Graph gradient_rows(const ir::Graph& graph) { return leave_to_updates(graph, rows_of); }
+ir::Graph gradient_parts(const ir::Graph& graph) { return leave_to_updates(graph, launched_parts_of); }
 
 }  // namespace situ::pass

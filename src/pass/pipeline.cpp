@@ -17,6 +17,7 @@ std::vector<Stage> pipeline(const Options& options) {
     stages.push_back({"pointwise_fusion", pointwise_fusion});
     stages.push_back({"gradient_order", gradient_order});
     stages.push_back({"update_grouping", update_grouping});
+    stages.push_back({"gradient_rows", gradient_rows});
   }
   stages.push_back({"dead_code", ir::dead_code});
   return stages;

@@ -12,7 +12,6 @@
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <memory>
 
@@ -389,19 +388,15 @@ int64_t parts_of(const ops::OpView& view) {
   const int64_t rows = columns ? length : ceil_div(length, kBlockRows);
   return std::clamp<int64_t>(std::min(x.count() / kElementsPerTask, rows), 1, 32);
 }
-// For pass/gradient_parts.cpp: a sum over the first axes.
-bool adds_rows(const ops::OpView& view) {
-  const std::vector<bool> reduced = reduced_axes(view.attrs, view.in(0).shape.rank());
-  return view.attrs.text("kind") == "sum" && std::ranges::is_sorted(reduced, std::greater<>());
-}
 void expand_reduce(device::Expansion& e) {
   const int64_t parts = parts_of(e.view());
-  ir::Attrs attrs = e.attrs();
-  if (adds_rows(e.view())) attrs.set("adds_rows", int64_t{1});
-  if (parts == 1) return e.result(0, e.launch("reduce", e.inputs(), e.out_type(0), attrs));
+  if (parts == 1) return e.result(0, e.launch("reduce", e.inputs(), e.out_type(0), e.attrs()));
   const int64_t results = e.out_type(0).count();
-  const ir::Value partial = e.launch("reduce_partial", e.inputs(), f32({parts, results}), attrs);
-  attrs.set("count", static_cast<double>(e.view().in(0).count() / results));
+  const std::string& kind = e.attrs().text("kind");
+  const ir::Value partial =
+      e.launch("reduce_partial", e.inputs(), f32({parts, results}), {{"kind", kind}, {"axes", e.attrs().ints("axes")}});
+  ir::Attrs attrs{{"kind", kind}, {"count", static_cast<double>(e.view().in(0).count() / results)}};
+  if (kind == "sum") attrs.set("adds_parts", int64_t{1});  // pass/gradient_parts.cpp
   e.result(0, e.launch("reduce_final", {partial}, e.out_type(0), attrs));
 }
 double seconds_reduce(const ops::OpView&, const device::Target&) { return 1; }

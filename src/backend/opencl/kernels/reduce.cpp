@@ -117,13 +117,12 @@ ir::Value reduce_run(Expansion& e, ir::Value x, const Run& run, const Type& y, c
   const char* kernel = rows ? "reduce_rows" : "reduce_cols";
   const int64_t parts = parts_for(e.target(), s);
   ir::Attrs attrs{{"kind", kind}, {"first", run.first}, {"last", run.last}, {"parts", parts}, {"scale", scale}};
-  const bool adds_rows = !rows && s.outer == 1 && kind == "sum" && scale == 1;  // pass/gradient_parts.cpp
-  if (adds_rows) attrs.set("adds_rows", int64_t{1});
   if (parts == 1) return e.launch(kernel, {x}, y, attrs);
   const int64_t cols = shape.cols();  // stays the last axis, for y may be pitched there
   const Type partial = rows ? f32({s.outer, parts}) : f32({s.outer, parts, s.inner / cols, cols});
   const ir::Value part = e.launch(kernel, {x}, partial, attrs.set("scale", 1.0));
   attrs.set("first", int64_t{1}).set("last", int64_t{2}).set("parts", int64_t{1}).set("scale", scale);
+  if (!rows && s.outer == 1 && kind == "sum" && scale == 1) attrs.set("adds_parts", int64_t{1});  // gradient_parts.cpp
   return e.launch(kernel, {part}, y, attrs);
 }
 

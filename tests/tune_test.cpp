@@ -150,6 +150,10 @@ TEST(Tuner, AWrongCandidateIsNeverTheBest) {
 }
 
 TEST(Tuner, NoiseChangesNoChoice) {
+  EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"within the noise", 0.8, false}}, 0.25}).best().candidate,
+            "estimated");
+  EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"beyond it", 0.7, false}}, 0.25}).best().candidate,
+            "beyond it");
   EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"hardly faster", 0.99, false}}}).best().candidate,
             "estimated");
   EXPECT_EQ((NodeResult{"n", 1, {{"estimated", 1, false}, {"faster", 0.97, false}, {"fastest", 0.965, false}}})

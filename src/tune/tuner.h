@@ -23,6 +23,7 @@ struct NodeResult {
   std::string node;                     // device::node_key
   int64_t times = 0;                    // how often it occurs in the programs
   std::vector<Measurement> candidates;  // the estimate's choice first
+  double noise = 0;                     // seconds by which two measurements of the same may differ
   const Measurement& best() const;
   double saved() const { return static_cast<double>(times) * (candidates.front().seconds - best().seconds); }
 };

@@ -15,18 +15,23 @@ namespace {
 
 constexpr double kOracleFlops = 2e7;    // more, and the oracle takes long
 constexpr double kBlockSeconds = 4e-3;  // long against a clock's steps and a launch
-constexpr int kLeastRounds = 5, kMostRounds = 40;
+constexpr int kLeastRounds = 5, kMostRounds = 100;
+constexpr int kRoundsToTell = 3;  // after so many, what is much slower than the best is measured no further
+constexpr double kMuchSlower = 1.25;
 constexpr double kWorthwhile = 0.98;  // of the time of the estimate's choice: what is nearer to it is noise
 // A driver's thread gives launches to the device while the measured step's own work goes on: a launch more or less is
 // told from noise only where it costs more than this.
 constexpr double kDriverNoise = 1.5e-6;
-constexpr double kAgreement = 2e-4;   // of results, in units of their root mean square
+// A node that lives from memory finds its operands nearer here than in a step, which has touched much else since: only
+// a clear difference counts.
+constexpr double kFarBytes = 4 << 20, kFarFlopsPerByte = 10, kFarNoise = 0.15;
+constexpr double kAgreement = 2e-4;  // of results, in units of their root mean square
 
 // One node with its operands and results as states, so that a run moves nothing.
 struct Task {
   std::string key;
   int64_t times = 0;
-  double flops = 0;
+  double flops = 0, bytes = 0;
   ir::Graph graph;
   std::vector<std::string> candidates;
 };
@@ -76,7 +81,8 @@ std::vector<Task> tasks_of(const device::Device& device, const std::vector<ir::G
         ++known->times;
         continue;
       }
-      Task task{key, 1, ops::cost_of(view).flops, alone(graph, node, stored, steady), {}};
+      const ops::Cost cost = ops::cost_of(view);
+      Task task{key, 1, cost.flops, cost.bytes, alone(graph, node, stored, steady), {}};
       for (const device::Candidate* c : candidates) task.candidates.emplace_back(c->name);
       tasks.push_back(std::move(task));
     }
@@ -150,11 +156,16 @@ class Bench {
       const double once = std::max(1e-7, block_seconds(*session, 1));
       runs.push_back(std::clamp<int64_t>(static_cast<int64_t>(kBlockSeconds / once), 1, 1000));
     }
+    double fastest = INFINITY;
     for (int round = 0; round < kLeastRounds || (round < kMostRounds && now() - begin < seconds); ++round)
       for (size_t i = 0; i < sessions_.size(); ++i) {
         double& best = result.candidates[i].seconds;
+        if (i > 0 && round >= kRoundsToTell && best > kMuchSlower * fastest) continue;
         best = std::min(best, block_seconds(*sessions_[i], runs[i]));
+        fastest = std::min(fastest, best);
       }
+    if (task_.bytes > kFarBytes && task_.flops < kFarFlopsPerByte * task_.bytes)
+      result.noise = std::max(result.noise, kFarNoise * result.candidates.front().seconds);
     return result;
   }
 

@@ -16,13 +16,23 @@ Taps taps_of(int64_t r, int64_t s) {
   return {rows, cols, ceil_div(r, rows) * ceil_div(s, cols)};
 }
 
+// Pixels of a tile: those of depthwise.TM and somewhat fewer that waste least at the ends of lines. Lines of one model
+// are halves of each other, so the smaller of two that waste as little serves them all: they share programs.
+int64_t pixels_of_tile(const Target& target, int64_t line) {
+  const int64_t most = tuned(target, "depthwise.TM");
+  int64_t best = most;
+  for (int64_t tm = most - 1; tm >= ceil_div(3 * most, 4); --tm)
+    if (round_up(line, tm) <= round_up(line, best)) best = tm;
+  return best;
+}
+
 // Macros stand at their defaults where they can, and at the same values where they do not matter: the three kernels
 // then share programs.
 Call depthwise_call(const LaunchSpec& launch, const Target& target, std::string_view kernel, int64_t rows, int64_t cols,
                     int64_t stride) {
   Call call = make_call("depthwise.cl", kernel);
   call.define("VW", vector_width(target, launch.node.attrs.ints("window")[kC]))
-      .define("TM", tuned(target, "depthwise.TM"))
+      .define("TM", pixels_of_tile(target, launch.node.attrs.ints("window")[kOw]))
       .define("KS", cols)
       .define("MAC_FORM", tuned(target, "gemm.MAC"));
   if (rows != 3) call.define("KR", rows);
@@ -43,7 +53,7 @@ int64_t vectors_of(const LaunchSpec& launch, const Target& target) {
 
 Call bind_forward(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
-  const int64_t tm = tuned(target, "depthwise.TM"), lines = launch.out[0].shape()[0] * w[kOh];
+  const int64_t tm = pixels_of_tile(target, w[kOw]), lines = launch.out[0].shape()[0] * w[kOh];
   const bool columns = w[kDw] == 1 && (tm - 1) * w[kSw] + w[kS] <= kMostColumns;
   Call call = depthwise_call(launch, target, "depthwise", 3, columns ? w[kS] : 0, columns ? w[kSw] : 1);
   const int64_t chunk = tuned(target, "depthwise.CHUNK"), chunks = ceil_div(vectors_of(launch, target), chunk);
@@ -55,7 +65,7 @@ Call bind_forward(const LaunchSpec& launch, const Target& target) {
 
 Call bind_dx(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
-  const int64_t tm = tuned(target, "depthwise.TM");
+  const int64_t tm = pixels_of_tile(target, w[kOw]);
   const int64_t pixels = launch.out[0].shape()[0] * ceil_div(w[kOh], w[kSh]) * ceil_div(w[kOw], w[kSw]);
   Call call = depthwise_call(launch, target, "depthwise_dx", 3, std::min(w[kS], kMostTaps), 1);
   const int64_t chunk = tuned(target, "depthwise.CHUNK");

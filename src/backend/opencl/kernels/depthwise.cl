@@ -19,7 +19,7 @@
 #define KS 0  // taps of a row: depthwise loads a column of x once for all of them, 0: once for each; depthwise_dw: side by side
 #endif
 #ifndef KSW
-#define KSW 1  // depthwise with KS: the stride along a line
+#define KSW 1  // depthwise with KS, depthwise_dw: the stride along a line; depthwise_dw: 0 if taps are dilated
 #endif
 
 // acc[i] += one row of taps at TM pixels; `line` points at the column of x under the first tap of the first pixel, which
@@ -120,18 +120,42 @@ __kernel GROUP void depthwise_dx(TENSOR(const A_T, x), TENSOR(const float, w), T
   }
 }
 
-// acc += pixels from..to-1 of a line of dy (at b) times what lies under a row of taps in a line of x (at a, under the first
-// tap of pixel 0). `tested`: taps may lie outside the line.
-static inline void add_pixels(fv acc[KS + !KS], __global const A_T* a, int pitch, __global const A_T* zeros,
-                              __global const B_T* b, int b_step, Window g, int first, int from, int to, int tested) {
-  for (int ox = from; ox < to; ++ox) {
+// acc += the pixels of a line of dy (at b) times what lies under KR rows of taps: a[r] is the column of x under row r's
+// first tap of pixel 0, column `first` of the image, or zeros, one `step` from the next.
+static inline void add_line(fv acc[KR][KS + !KS], __global const A_T* const a[KR], const int step[KR],
+                            __global const A_T* zeros, __global const B_T* b, int b_step, Window g, int first) {
+#if KSW  // columns that the next pixel meets too stay in registers
+#define KEPT (KS > KSW ? KS - KSW : 0)
+  fv under[KR][KS + !KS];
+#pragma unroll
+  for (int s = 0; s < KEPT; ++s)
+#pragma unroll
+    for (int r = 0; r < KR; ++r)
+      under[r][KSW + s] = LOAD_AS(A_T, (uint)(first + s) < (uint)g.w ? a[r] + s * step[r] : zeros);
+  for (int ox = 0; ox < g.ow; ++ox) {
     const fv bv = LOAD_AS(B_T, b + ox * b_step);
 #pragma unroll
     for (int s = 0; s < KS; ++s) {
-      const int j = ox * g.sw + s * g.dw, there = !tested || (uint)(first + j) < (uint)g.w;
-      acc[s] = MAC(LOAD_AS(A_T, there ? a + j * pitch : zeros), bv, acc[s]);
+      const int j = ox * KSW + s, there = (uint)(first + j) < (uint)g.w;
+#pragma unroll
+      for (int r = 0; r < KR; ++r) {
+        under[r][s] = s < KEPT ? under[r][min(s + KSW, KS - 1)] : LOAD_AS(A_T, there ? a[r] + j * step[r] : zeros);
+        acc[r][s] = MAC(under[r][s], bv, acc[r][s]);
+      }
     }
   }
+#else
+  for (int ox = 0; ox < g.ow; ++ox) {
+    const fv bv = LOAD_AS(B_T, b + ox * b_step);
+#pragma unroll
+    for (int s = 0; s < KS; ++s) {
+      const int j = ox * g.sw + s * g.dw, there = (uint)(first + j) < (uint)g.w;
+#pragma unroll
+      for (int r = 0; r < KR; ++r)
+        acc[r][s] = MAC(LOAD_AS(A_T, there ? a[r] + j * step[r] : zeros), bv, acc[r][s]);
+    }
+  }
+#endif
 }
 
 __kernel GROUP void depthwise_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TENSOR(float, y), WINDOW_PARAMS,
@@ -141,27 +165,22 @@ __kernel GROUP void depthwise_dw(TENSOR(const A_T, x), TENSOR(const B_T, dy), TE
   const int v = get_global_id(0), r0 = (int)get_global_id(1) / groups * KR, s0 = (int)get_global_id(1) % groups * KS;
   if (v >= VECTORS(g.c) || r0 >= g.r) return;
   const int c = vector_start(v, g.c), end = min(lines, (split + 1) * lines_per_split);
-  // Pixels of a line under whose taps it goes on on both sides.
-  const int before = g.pl - s0 * g.dw, beyond = g.w - 1 + g.pl - (s0 + KS - 1) * g.dw;
-  const int first = clamp((before + g.sw - 1) / g.sw, 0, g.ow);
-  const int last = beyond < 0 ? first : clamp(beyond / g.sw + 1, first, g.ow);
   fv acc[KR][KS + !KS];
 #pragma unroll
   for (int r = 0; r < KR; ++r)
 #pragma unroll
     for (int s = 0; s < KS; ++s) acc[r][s] = (fv)(0.0f);
   for (int line = split * lines_per_split; line < end; ++line) {
-    const int n = line / g.oh, iy0 = (line - n * g.oh) * g.sh - g.pt + r0 * g.dh;
-    __global const B_T* b = START(dy) + line * g.ow * dy_pitch + c;
+    const int n = line / g.oh, iy0 = (line - n * g.oh) * g.sh - g.pt + r0 * g.dh, ix = s0 * g.dw - g.pl;
+    __global const A_T* a[KR];
+    int step[KR];
 #pragma unroll
     for (int r = 0; r < KR; ++r) {
-      const int iy = iy0 + r * g.dh, ix = s0 * g.dw - g.pl;
-      if ((uint)iy >= (uint)g.h) continue;
-      __global const A_T* a = START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c;
-      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, 0, first, 1);
-      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, first, last, 0);
-      add_pixels(acc[r], a, x_pitch, x_slab, b, dy_pitch, g, ix, last, g.ow, 1);
+      const int iy = iy0 + r * g.dh, there = (uint)iy < (uint)g.h;
+      a[r] = there ? START(x) + ((n * g.h + iy) * g.w + ix) * x_pitch + c : x_slab;
+      step[r] = there ? x_pitch : 0;
     }
+    add_line(acc, a, step, x_slab, START(dy) + line * g.ow * dy_pitch + c, dy_pitch, g, ix);
   }
 #pragma unroll
   for (int r = 0; r < KR; ++r)

@@ -78,7 +78,7 @@ Call bind_dw(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& w = launch.node.attrs.ints("window");
   const int64_t lines = launch.in[1].shape()[0] * w[kOh], splits = launch.node.attrs.integer("splits");
   const Taps taps = taps_of(w[kR], w[kS]);
-  Call call = depthwise_call(launch, target, "depthwise_dw", taps.rows, taps.cols, 1);
+  Call call = depthwise_call(launch, target, "depthwise_dw", taps.rows, taps.cols, w[kDw] == 1 ? w[kSw] : 0);
   add_ints(call, {lines, ceil_div(lines, splits)});
   return set_grid(call, vectors_of(launch, target), taps.groups, splits, tuned(target, "gemm.WX"),
                   tuned(target, "gemm.WY"));

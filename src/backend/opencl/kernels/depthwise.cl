@@ -6,7 +6,7 @@
 //
 // A work-item of depthwise owns TM neighbouring pixels of a line, `tiles` times one after the other, and walks `chunk`
 // vectors of VW channels of them; one of depthwise_dx TM pixels of a phase (conv.cl: with a larger stride those that share
-// their taps; axis 2 of the grid counts phases); one of depthwise_dw KR x KS taps of a vector. VW <= C: the last vector
+// their taps; the phases of the same pixels of dy follow each other); one of depthwise_dw KR x KS taps of a vector. VW <= C: the last vector
 // starts early (common.clh). Taps outside the image read zeros. With stride 1 the data gradient is `depthwise` with `flip`.
 #define NV 1
 #include "tile.clh"
@@ -82,9 +82,10 @@ __kernel GROUP void depthwise_dx(TENSOR(const A_T, x), TENSOR(const float, w), T
                                  WINDOW_PARAMS, int pixels, int chunk) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
-  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), m0 = (int)get_global_id(1) * TM;
+  const int v0 = (int)get_global_id(0) * chunk, v1 = min(v0 + chunk, VECTORS(g.c)), phases = g.sh * g.sw;
+  const int m0 = (int)get_global_id(1) / phases * TM, phase = (int)get_global_id(1) % phases;
   if (v0 >= v1 || m0 >= pixels) return;
-  const int phase_y = (int)get_global_id(2) / g.sw, phase_x = (int)get_global_id(2) % g.sw;
+  const int phase_y = phase / g.sw, phase_x = phase % g.sw;
   const int qh = (g.oh + g.sh - 1) / g.sh, qw = (g.ow + g.sw - 1) / g.sw;  // a phase's pixels; `pixels`: of all images
   int pixel0[TM], qy[TM], qx[TM], row[TM];
   Pixel q = pixel_at(m0, qh, qw);

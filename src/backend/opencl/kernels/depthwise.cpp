@@ -70,7 +70,7 @@ Call bind_dx(const LaunchSpec& launch, const Target& target) {
   Call call = depthwise_call(launch, target, "depthwise_dx", 3, std::min(w[kS], kMostTaps), 1);
   const int64_t chunk = tuned(target, "depthwise.CHUNK");
   add_ints(call, {pixels, chunk});
-  return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm), w[kSh] * w[kSw],
+  return set_grid(call, ceil_div(vectors_of(launch, target), chunk), ceil_div(pixels, tm) * w[kSh] * w[kSw], 1,
                   tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 

@@ -32,7 +32,13 @@ class Ledgers : public testing::Test {
     device_ = step::open_device("opencl", options);
     unsetenv("SITU_OPENCL_LIBRARY");
   }
-  virtual device::Tuning tuning() const { return {}; }
+  virtual device::Tuning tuning() const { return asleep(); }
+  // Flow control without an OpenCL wait, whatever the device's record says.
+  static device::Tuning asleep() {
+    device::Tuning tuning;
+    tuning.set("submit.lend", 0);
+    return tuning;
+  }
   std::unique_ptr<step::Session> session(step::Residency residency) {
     step::SessionOptions options;
     options.residency = residency;
@@ -96,7 +102,7 @@ TEST_F(Ledgers, ResidentStepsDoWhatTheLedgerSaysAndNothingElse) {
 
 class CopiedLedgers : public Ledgers {
   device::Tuning tuning() const override {
-    device::Tuning tuning;
+    device::Tuning tuning = asleep();
     tuning.set("submit.map", 0);
     return tuning;
   }
@@ -126,9 +132,32 @@ TEST_F(CopiedLedgers, WithoutMappingAStepIsOneWriteAndTrainsAlike) {
   for (const ir::State& s : mapped.states()) EXPECT_EQ(mapped.get(s.name), lenet->get(s.name)) << s.name;
 }
 
-class CutLedgers : public Ledgers {
+class LendingLedgers : public Ledgers {
   device::Tuning tuning() const override {
     device::Tuning tuning;
+    tuning.set("submit.lend", 1);
+    return tuning;
+  }
+};
+
+TEST_F(LendingLedgers, AThreadThatWaitsForAnEarlierStepWaitsInsideTheDriver) {
+  const auto lenet = session(step::Residency::resident);
+  step::Session asleep(*device_under_test("opencl"), {step::train_program({model_, kBatch, {}})});
+  for (const ir::State& s : asleep.states()) asleep.set(s.name, model::initial_values(s, 1));
+  icd_.reset();
+  for (int i = 0; i < 30; ++i) {
+    step(*lenet, i);
+    step(asleep, i);
+  }
+  EXPECT_GT(icd_.calls("clWaitForEvents"), 0);
+  EXPECT_LE(icd_.calls("clWaitForEvents"), 30);
+  EXPECT_EQ(icd_.calls("clFinish"), 0);
+  for (const ir::State& s : asleep.states()) EXPECT_EQ(asleep.get(s.name), lenet->get(s.name)) << s.name;
+}
+
+class CutLedgers : public Ledgers {
+  device::Tuning tuning() const override {
+    device::Tuning tuning = asleep();
     tuning.set("submit.flush", 0);
     tuning.set("submit.max_us", 100);
     return tuning;

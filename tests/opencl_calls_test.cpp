@@ -49,6 +49,7 @@ struct Stepper {
   static device::DeviceOptions options(int record, const std::string& cache) {
     device::DeviceOptions result;
     result.tuning.set("submit.record", record);
+    result.tuning.set("submit.lend", 0);
     result.cache_folder = cache;
     return result;
   }

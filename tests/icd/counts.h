@@ -7,11 +7,9 @@
 
 // Functions situ does not call today, forwarded so that a change which starts to use one is seen.
 #define SITU_ICD_EXTRA(X)         \
-  X(clWaitForEvents)              \
   X(clGetEventInfo)               \
   X(clEnqueueCopyBuffer)          \
-  X(clEnqueueBarrierWithWaitList) \
-  X(clRetainEvent)
+  X(clEnqueueBarrierWithWaitList)
 #define SITU_ICD_RECORDING(X)   \
   X(clCreateCommandBufferKHR)   \
   X(clFinalizeCommandBufferKHR) \

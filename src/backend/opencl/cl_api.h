@@ -49,6 +49,8 @@ namespace situ::opencl {
   X(clFinish)                    \
   X(clSetEventCallback)          \
   X(clGetEventProfilingInfo)     \
+  X(clRetainEvent)               \
+  X(clWaitForEvents)             \
   X(clReleaseEvent)
 
 #define SITU_CL_OPTIONAL(X)                   \

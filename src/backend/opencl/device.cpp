@@ -184,7 +184,10 @@ device::Ticket OpenClDevice::submit() {
 
 void OpenClDevice::wait(device::Ticket ticket) {
   if (tickets_.done(ticket)) return;
-  blocked([&] { tickets_.wait(ticket); });
+  blocked([&] {
+    if (run_.submission.lend) tickets_.lend(ticket);
+    tickets_.wait(ticket);
+  });
 }
 
 void OpenClDevice::finish() {

@@ -26,6 +26,8 @@ const std::vector<SubmitKey>& submit_keys() {
       {"submit.max_us", 0, 0, 10'000'000, "microseconds of work in one submission, estimated; 0: no limit"},
       {"submit.record", 0, 0, 2, "replay: 0 launch by launch, 1 cl_khr_command_buffer, 2 cl_qcom_recordable_queues"},
       {"submit.map", 1, 0, 1, "a batch: 0 copied to the device by a command, 1 written into its mapped memory"},
+      {"submit.lend", 0, 0, 1,
+       "waiting for an earlier step: 0 asleep until its callback, 1 inside the driver, which computes with the thread"},
       {"submit.priority", 0, 0, 3, "of the queue: 0 the driver's, 1 low, 2 medium, 3 high (cl_khr_priority_hints)"},
       {"submit.throttle", 0, 0, 3, "how hard it drives the device: 0 the driver's, 1 low .. 3 (cl_khr_throttle_hints)"},
   };
@@ -37,6 +39,7 @@ Submission submission_of(const device::Target& target) {
   s.flush_every = static_cast<int>(value_of(target, "submit.flush"));
   s.longest = static_cast<double>(value_of(target, "submit.max_us")) * 1e-6;
   s.recorder = static_cast<Recorder>(value_of(target, "submit.record"));
+  s.lend = value_of(target, "submit.lend") != 0;
   s.map = value_of(target, "submit.map") != 0;
   s.priority = static_cast<int>(value_of(target, "submit.priority"));
   s.throttle = static_cast<int>(value_of(target, "submit.throttle"));

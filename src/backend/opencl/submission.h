@@ -18,9 +18,10 @@ struct Submission {
   int flush_every = 0;  // launches between two flushes; 0: only when a step is submitted
   double longest = 0;   // seconds of work in one submission, estimated; 0: no limit
   Recorder recorder = Recorder::none;
-  int priority = 0;  // of the queue: 0 the driver's, 1 low, 2 medium, 3 high
-  bool map = true;   // batches are written into mapped memory; no: copied into the device's by a command
-  int throttle = 0;  // how fast it may drive the device, the same numbers
+  int priority = 0;   // of the queue: 0 the driver's, 1 low, 2 medium, 3 high
+  bool lend = false;  // who waits for a step waits inside the driver, which may compute with its thread
+  bool map = true;    // batches are written into mapped memory; no: copied into the device's by a command
+  int throttle = 0;   // how fast it may drive the device, the same numbers
 };
 
 struct SubmitKey {

@@ -68,6 +68,21 @@ bool Tickets::done(device::Ticket ticket) const {
   return ticket <= state_->done && state_->error == CL_SUCCESS;
 }
 
+void Tickets::lend(device::Ticket ticket) {
+  cl_event event = nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const Slot& slot = state_->slots[static_cast<size_t>(ticket % kSlots)];
+    if (!slot.pending || slot.ticket != ticket || slot.event == nullptr) return;
+    event = slot.event;
+    check("clRetainEvent", cl_.clRetainEvent(event));
+  }
+  const cl_int code = cl_.clWaitForEvents(1, &event);
+  cl_.clReleaseEvent(event);
+  // A step that failed is reported by wait().
+  if (code != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) check("clWaitForEvents", code);
+}
+
 void Tickets::wait(device::Ticket ticket) {
   std::unique_lock lock(state_->mutex);
   SITU_ASSERT(ticket <= state_->last, "ticket {} was never submitted, the last one is {}", ticket, state_->last);

@@ -23,7 +23,9 @@ class Tickets {
   device::Ticket submit(cl_command_queue queue);
   bool done(device::Ticket ticket) const;
   void wait(device::Ticket ticket);  // until done; fails if the device reported an error
-  void all_done();                   // the host has seen the queue empty, callbacks may still be late
+  void lend(
+      device::Ticket ticket);  // the calling thread to the driver, by an OpenCL wait call, until done or nearly so
+  void all_done();             // the host has seen the queue empty, callbacks may still be late
 
  private:
   static constexpr int kSlots = 64;  // far more than steps are ever in flight

@@ -302,6 +302,7 @@ device::DeviceOptions cut_at(int64_t max_us, int record = 0) {
   options.tuning.set("submit.flush", 0);
   options.tuning.set("submit.max_us", max_us);
   options.tuning.set("submit.record", record);
+  options.tuning.set("submit.lend", 0);
   return options;
 }
 

@@ -6,9 +6,9 @@
 #include "backend/opencl/cl_api.h"
 
 // Functions situ does not call today, forwarded so that a change which starts to use one is seen.
-#define SITU_ICD_EXTRA(X)         \
-  X(clGetEventInfo)               \
-  X(clEnqueueCopyBuffer)          \
+#define SITU_ICD_EXTRA(X) \
+  X(clGetEventInfo)       \
+  X(clEnqueueCopyBuffer)  \
   X(clEnqueueBarrierWithWaitList)
 #define SITU_ICD_RECORDING(X)   \
   X(clCreateCommandBufferKHR)   \

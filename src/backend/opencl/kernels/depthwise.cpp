@@ -16,14 +16,13 @@ Taps taps_of(int64_t r, int64_t s) {
   return {rows, cols, ceil_div(r, rows) * ceil_div(s, cols)};
 }
 
-// Pixels of a tile: those of depthwise.TM and somewhat fewer that waste least at the ends of lines. Lines of one model
-// are halves of each other, so the smaller of two that waste as little serves them all: they share programs.
+// Pixels of a tile: depthwise.TM, or somewhat fewer that lines divide into. The lines of one model are mostly halves of
+// each other and have their odd factor in common, so that one number serves them all and they share programs.
 int64_t pixels_of_tile(const Target& target, int64_t line) {
-  const int64_t most = tuned(target, "depthwise.TM");
-  int64_t best = most;
-  for (int64_t tm = most - 1; tm >= ceil_div(3 * most, 4); --tm)
-    if (round_up(line, tm) <= round_up(line, best)) best = tm;
-  return best;
+  const int64_t most = tuned(target, "depthwise.TM"), odd = line / (line & -line);
+  for (int64_t tm = most; tm >= ceil_div(3 * most, 4); --tm)
+    if (tm % odd == 0) return tm;
+  return most;
 }
 
 // Macros stand at their defaults where they can, and at the same values where they do not matter: the three kernels

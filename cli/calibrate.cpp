@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/machines.h"
-#include "model/init.h"
 #include "prof/report.h"
 #include "step/programs.h"
 #include "step/roofline.h"
+#include "step/run.h"
 
 namespace situ::cli {
 namespace {
@@ -29,8 +29,7 @@ class Subject {
     const auto kind = model::parse_optimizer(of.optimizer);
     session_ = std::make_unique<step::Session>(
         device, std::vector<ir::Graph>{step::train_program({model_, of.batch, model::default_optimizer(kind)})});
-    for (const ir::State& state : session_->states())
-      if (!state.attrs.flag("derived")) session_->set(state.name, model::initial_values(state, 1));
+    step::set_initial_values(*session_, 1);
     measured_.model = of.model;
     const step::Program& train = session_->compiled().programs[static_cast<size_t>(session_->program("train"))];
     for (const device::LaunchSpec& launch : train.launches)

@@ -8,9 +8,9 @@
 #include "base/names.h"
 #include "estimate/choice.h"
 #include "estimate/paper_device.h"
-#include "model/init.h"
 #include "prof/report.h"
 #include "step/roofline.h"
+#include "step/run.h"
 
 namespace situ::cli {
 namespace {
@@ -26,8 +26,7 @@ class Contender {
     step::SessionOptions options;
     options.residency = residency;
     session_ = std::make_unique<step::Session>(*processor.device, std::vector<ir::Graph>{program}, options);
-    for (const ir::State& state : session_->states())
-      if (!state.attrs.flag("derived")) session_->set(state.name, model::initial_values(state, 1));
+    step::set_initial_values(*session_, 1);
     prof::run_one_step(*session_, 0, classes_);
   }
   void turn() {

@@ -1,11 +1,16 @@
 // main.cpp -- the command `situ`: chooses the verb, turns errors into one sentence and an exit code.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include "base/error.h"
 #include "base/version.h"
 #include "cli/verbs.h"
 
 int main(int argc, char** argv) {
+#ifdef M_MMAP_THRESHOLD
+  // What is large is given back when it is freed: without this glibc keeps what it once held, beside the arena.
+  mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+#endif
   CLI::App app{"situ trains neural networks where the data lives: on the GPU through OpenCL, and on the CPU."};
   app.set_version_flag("--version", std::string("situ ") + std::string(situ::kVersion));
   app.require_subcommand(1);

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "cli/machines.h"
-#include "model/init.h"
 #include "prof/report.h"
+#include "step/run.h"
 
 namespace situ::cli {
 
@@ -46,8 +46,7 @@ StepUnderTest::StepUnderTest(const StepChoice& choice)
   malloc_trim(0);
   before_ = resident_bytes();
   session_ = std::make_unique<step::Session>(*device_, std::vector{step::program_by_name(spec, program_)}, options);
-  for (const ir::State& state : session_->states())
-    if (!state.attrs.flag("derived")) session_->set(state.name, model::initial_values(state, 1));
+  step::set_initial_values(*session_, 1);
 }
 
 int64_t StepUnderTest::peak_bytes() const { return std::max<int64_t>(0, peak_resident_bytes() - before_); }

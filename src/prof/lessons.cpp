@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "model/init.h"
 #include "plan/plan.h"
 #include "step/programs.h"
+#include "step/run.h"
 
 namespace situ::prof {
 namespace {
@@ -87,8 +87,7 @@ class Turns {
     say(stage, opencl, "compiling");
     auto session = std::make_unique<step::Session>(device, std::vector<ir::Graph>{program}, options);
     device.choices = before;
-    for (const ir::State& state : session->states())
-      if (!state.attrs.flag("derived")) session->set(state.name, model::initial_values(state, 1));
+    step::set_initial_values(*session, 1);
     contestants_.push_back({&stage, opencl, std::move(session), {}, 0});
     ++done_;
   }

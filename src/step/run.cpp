@@ -1,5 +1,7 @@
 #include "step/run.h"
 
+#include "model/init.h"
+
 namespace situ::step {
 
 Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& inputs, const SessionOptions& options) {
@@ -25,6 +27,11 @@ Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& 
   for (const ir::Node& node : graph.nodes)
     if (node.op == "output") outputs[node.attrs.text("name")] = session.output_double(0, node.attrs.text("name"));
   return outputs;
+}
+
+void set_initial_values(Session& session, uint64_t seed) {
+  for (const ir::State& state : session.states())
+    if (!state.attrs.flag("derived")) session.set(state.name, model::initial_values(state, seed));
 }
 
 }  // namespace situ::step

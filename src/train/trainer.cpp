@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "model/init.h"
 #include "step/programs.h"
+#include "step/run.h"
 #include "train/evaluator.h"
 #include "train/features.h"
 
@@ -111,8 +111,7 @@ Trainer::Trainer(device::Device& device, const data::DatasetPair& data, const mo
   step::SessionOptions options;
   options.residency = settings_.residency;
   session_ = std::make_unique<step::Session>(device, programs_for(model_, settings_, partial_), options);
-  for (const ir::State& state : session_->states())
-    if (!state.attrs.flag("derived")) session_->set(state.name, model::initial_values(state, settings_.seed));
+  step::set_initial_values(*session_, settings_.seed);
   if (session_->has_program("train")) train_ = session_->program("train");
   if (session_->has_program("micro")) micro_ = session_->program("micro");
   if (session_->has_program("apply")) apply_ = session_->program("apply");

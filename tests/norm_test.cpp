@@ -98,7 +98,7 @@ std::vector<std::string> rewritten(const ir::Graph& graph) {
 
 struct Moments {
   ir::Graph graph;
-  ir::Value x = graph.input("x", f32({4, 64})), other = graph.input("other", f32({64}));
+  ir::Value x = graph.input("x", f32({4, 64})), other = graph.input("other", f32({4, 64}));
   ir::Values statistics = ops::emit_all(graph, "moments", {x}, {{"eps", 1e-5}});
   ir::Value centred() { return ops::emit(graph, "sub", {x, statistics[0]}); }
 };
@@ -114,10 +114,14 @@ TEST(NormFusion, StatisticsAndTheirReaderAreOneNodeOnOpenCl) {
 // The joined node stands where the function stood: behind this reader.
 TEST(NormFusion, StatisticsReadBeforeStayApart) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
-  Moments m;
-  const ir::Value scale = ops::emit(m.graph, "reduce", {m.statistics[2]}, {{"axes", ir::Ints{0}}, {"kind", "sum"}});
-  m.graph.output("y", ops::emit(m.graph, "mul", {m.centred(), scale}));
-  EXPECT_EQ(rewritten(m.graph), (Names{"moments", "reduce", "fused"}));
+  for (const size_t read : {size_t{0}, size_t{2}}) {
+    Moments m;
+    const ir::Value scale =
+        ops::emit(m.graph, "reduce", {m.statistics[read]}, {{"axes", ir::Ints{0}}, {"kind", "sum"}});
+    const ir::Value normal = ops::emit(m.graph, "mul", {m.centred(), m.statistics[2]});
+    m.graph.output("y", ops::emit(m.graph, "mul", {normal, scale}));
+    EXPECT_EQ(rewritten(m.graph), (Names{"moments", "reduce", "fused"})) << read;
+  }
 }
 
 TEST(NormFusion, AVarianceInTheFunctionStaysApart) {

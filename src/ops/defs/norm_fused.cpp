@@ -121,7 +121,7 @@ void reference(const RefCall& c) {
 // --- examples: batch norm with and without neighbours; whole vectors of columns, and others; few and many rows ---
 constexpr std::string_view kMomentsExamples =
     "f32[7,9], f32[9], f32[9] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4)\"};"
-    "f32[2,4,4,64], f32[64], f32[64] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu6(t0)\"};"
+    "f32[2,4,4,64], f32[64]*9, f32[64] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu6(t0)\"};"
     "f32[2,3,3,192]+, f32[192], f32[192], f32[2,3,3,192] {eps=1.0e-3, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = "
     "add(t0, i5); t2 = relu(t1)\"};"
     "f32[1100,96], f32[1,96], f32[1] {eps=1.0e-5, expr=\"t0 = sub(i0, i1); t1 = mul(t0, i2); t2 = mul(t1, i3); t3 = "
@@ -129,8 +129,9 @@ constexpr std::string_view kMomentsExamples =
     "f32[40,32], f32[40,1] {eps=1.0e-5, expr=\"t0 = sub(i0, i1); t1 = mul(t0, i3)\"};"
     "f32[65,48] {eps=1.0e-5, expr=\"t0 = sub(i0, i1); t1 = mul(t0, i2)\"};"
     "f32[3,1] {eps=1.0e-5, expr=\"t0 = sub(i0, i1)\"};"
+    "f32[4,1040], f32[1040] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, 0.5)\"};"
     "f32[33,130], f32[130], f32[130] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4)\"};"
-    "f32[70,100]*4, f32[100], f32[100] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu6(t0)\"};"
+    "f32[70,100]*4, f32[100]*9, f32[100] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu6(t0)\"};"
     "f32[9,600], f32[600], f32[600] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = relu(t0)\"};"
     "f32[5,1040], f32[1040], f32[1040], f32[5,1040] {eps=1.0e-5, expr=\"t0 = normalize(i0, i1, i2, i3, i4); t1 = "
     "add(i5, t0)\"}";

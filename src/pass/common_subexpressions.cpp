@@ -9,6 +9,7 @@
 
 #include "ir/text.h"
 #include "pass/pass.h"
+#include "pass/result_bytes.h"
 
 namespace situ::pass {
 namespace {
@@ -18,9 +19,7 @@ constexpr int64_t kLittle = 512 * 1024;  // bytes
 
 // Whether the node rearranges what the program is given, into something small.
 bool keeps_little(const ir::Graph& graph, const ir::Node& node) {
-  int64_t bytes = 0;
-  for (ir::Value v : node.outputs) bytes += graph.type(v).count() * bytes_of(graph.type(v).dtype);
-  return bytes <= kLittle &&
+  return result_bytes(graph, node) <= kLittle &&
          std::ranges::all_of(node.inputs, [&](ir::Value v) { return graph.producer(v).op == "input"; });
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "ir/dead_code.h"
+#include "ops/reduced_axes.h"
 #include "ops/update.h"
 #include "pass/pass.h"
 
@@ -29,9 +30,7 @@ int64_t parts_in(const ir::Graph& graph, ir::Value v, const Type& parameter) {
 
 bool sums_first_axes(const ir::Graph& graph, const ir::Node& node) {
   if (node.op != "reduce" || node.attrs.text("kind") != "sum") return false;
-  const int rank = graph.type(node.inputs[0]).shape.rank();
-  std::vector<bool> reduced(static_cast<size_t>(rank));
-  for (int64_t axis : node.attrs.ints("axes")) reduced[static_cast<size_t>(ops::normal_axis(axis, rank))] = true;
+  const std::vector<bool> reduced = ops::reduced_axes(node.attrs, graph.type(node.inputs[0]).shape.rank());
   return std::ranges::is_sorted(reduced, std::greater<>());
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "pass/pass.h"
+#include "pass/result_bytes.h"
 
 namespace situ::pass {
 namespace {
@@ -20,12 +21,6 @@ struct Group {
   int64_t bytes = 0;
 };
 
-int64_t bytes_of_results(const ir::Graph& graph, const ir::Node& node) {
-  int64_t bytes = 0;
-  for (ir::Value v : node.outputs) bytes += graph.type(v).count() * bytes_of(graph.type(v).dtype);
-  return bytes;
-}
-
 bool may_join(const ir::Graph& graph, const ir::Node& node) {
   return node.attrs.flag("joins") &&
          std::ranges::all_of(node.inputs, [&](ir::Value v) { return ir::is_source(graph.producer(v).op); });
@@ -34,7 +29,7 @@ bool may_join(const ir::Graph& graph, const ir::Node& node) {
 bool fits(const ir::Graph& graph, const Group& group, const ir::Node& node) {
   const ir::Node& first = graph.nodes[group.nodes.front()];
   return first.op == node.op && group.nodes.size() < kMostMembers &&
-         group.bytes + bytes_of_results(graph, node) <= kMostBytes;
+         group.bytes + result_bytes(graph, node) <= kMostBytes;
 }
 
 std::vector<Group> groups_of(const ir::Graph& graph) {
@@ -44,7 +39,7 @@ std::vector<Group> groups_of(const ir::Graph& graph) {
     if (!may_join(graph, node)) continue;
     if (groups.empty() || !fits(graph, groups.back(), node)) groups.emplace_back();
     groups.back().nodes.push_back(n);
-    groups.back().bytes += bytes_of_results(graph, node);
+    groups.back().bytes += result_bytes(graph, node);
   }
   return groups;
 }

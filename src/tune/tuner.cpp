@@ -162,7 +162,7 @@ class Bench {
         double& best = result.candidates[i].seconds;
         if (i > 0 && round >= kRoundsToTell && best > kMuchSlower * fastest) continue;
         best = std::min(best, block_seconds(*sessions_[i], runs[i]));
-        fastest = std::min(fastest, best);
+        if (!result.candidates[i].wrong) fastest = std::min(fastest, best);
       }
     if (task_.bytes > kFarBytes && task_.flops < kFarFlopsPerByte * task_.bytes)
       result.noise = std::max(result.noise, kFarNoise * result.candidates.front().seconds);

@@ -5,6 +5,7 @@
 
 #include "ops/broadcast.h"
 #include "ops/op.h"
+#include "ops/reduced_axes.h"
 
 namespace situ::ops::defs {
 namespace {
@@ -36,8 +37,7 @@ Shape kept_shape(const Attrs& attrs, const Shape& x) {
 }
 
 Shape dropped_shape(const Attrs& attrs, const Shape& x) {
-  std::vector<bool> gone(kMaxRank);
-  for (int64_t axis : attrs.ints("axes")) gone[static_cast<size_t>(normal_axis(axis, x.rank()))] = true;
+  const std::vector<bool> gone = reduced_axes(attrs, x.rank());
   std::vector<int64_t> dims;
   for (int i = 0; i < x.rank(); ++i)
     if (!gone[static_cast<size_t>(i)]) dims.push_back(x[i]);

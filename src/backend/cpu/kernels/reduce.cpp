@@ -19,6 +19,7 @@
 #include "backend/cpu/strided.h"
 #include "base/error.h"
 #include "ops/op.h"
+#include "ops/reduced_axes.h"
 
 #ifndef SITU_BACKEND_CPU_REDUCE_ONCE_
 #define SITU_BACKEND_CPU_REDUCE_ONCE_
@@ -332,18 +333,12 @@ void set_result(Reduce& r, const Operand& y) {
   r.y_pitch = y.pitch;
 }
 
-std::vector<bool> reduced_axes(const ir::Attrs& attrs, int rank) {
-  std::vector<bool> is_reduced(static_cast<size_t>(rank));
-  for (int64_t axis : attrs.ints("axes")) is_reduced[static_cast<size_t>(ops::normal_axis(axis, rank))] = true;
-  return is_reduced;
-}
-
 std::shared_ptr<Reduce> over_axes(const Call& call) {
   const Operand& x = call.in[0];
   auto r = std::make_shared<Reduce>();
   r->x = x.f32();
   r->max = call.attrs.text("kind") == "max";
-  set_axes(*r, axes_of(x), reduced_axes(call.attrs, x.shape().rank()));
+  set_axes(*r, axes_of(x), ops::reduced_axes(call.attrs, x.shape().rank()));
   set_result(*r, call.out[0]);
   return r;
 }
@@ -382,7 +377,7 @@ Work bind_final(const Call& call) {
 int64_t parts_of(const ops::OpView& view) {
   const Shape& x = view.in(0).shape;
   const int64_t results = view.out(0).count(), length = x.count() / results;
-  const bool columns = !reduced_axes(view.attrs, x.rank()).back();
+  const bool columns = !ops::reduced_axes(view.attrs, x.rank()).back();
   const int64_t tasks = columns ? ceil_div(results, kColumns) : results;
   if (tasks >= kEnoughTasks) return 1;
   const int64_t rows = columns ? length : ceil_div(length, kBlockRows);

@@ -2,6 +2,7 @@
 //
 // The last run goes first, so that what is left shrinks at once. Parts are counted from the shape and tuning alone.
 #include "backend/opencl/kernels/rows.h"
+#include "ops/reduced_axes.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -78,9 +79,8 @@ struct Run {
   int64_t first, last;  // axes first .. last - 1
 };
 
-std::vector<Run> runs_of(const ir::Ints& axes, const Shape& shape) {
-  std::vector<bool> reduced(kMaxRank);
-  for (int64_t a : axes) reduced[static_cast<size_t>(ops::normal_axis(a, shape.rank()))] = true;
+std::vector<Run> runs_of(const ir::Attrs& attrs, const Shape& shape) {
+  const std::vector<bool> reduced = ops::reduced_axes(attrs, shape.rank());
   std::vector<Run> runs;
   for (int64_t i = 0; i < shape.rank(); ++i) {
     if (!reduced[static_cast<size_t>(i)]) continue;
@@ -130,7 +130,7 @@ void expand(Expansion& e) {
   ir::Value x = e.in(0);
   const std::string kind = e.attrs().text("kind") == "max" ? "max" : "sum";
   const double count = static_cast<double>(e.out_type(0).count()) / static_cast<double>(e.type(x).count());
-  std::vector<Run> runs = runs_of(e.attrs().ints("axes"), e.type(x).shape);
+  std::vector<Run> runs = runs_of(e.attrs(), e.type(x).shape);
   for (; !runs.empty(); runs.pop_back()) {
     const bool last = runs.size() == 1;
     const Type y = last ? e.out_type(0) : f32(without(e.type(x).shape, runs.back()));

@@ -7,15 +7,14 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/spin.h"
 #include "base/types.h"
 
 namespace situ {
 namespace {
 
 constexpr double kSpinSeconds = 40e-6;  // longer than a launch's host work, far shorter than a scheduler's slice
-constexpr int kSpinsPerLook = 32;       // the clock is read once in so many turns
 
 // A range in one word: 24 bits of epoch, then 20 bits each for the next unit and the end.
 constexpr int kBits = 20;
@@ -29,27 +28,6 @@ int64_t end_of(uint64_t word) { return static_cast<int64_t>(word) & kMostUnits; 
 uint32_t short_epoch(uint32_t epoch) { return epoch & 0xFFFFFF; }
 
 thread_local const ThreadPool* current_pool = nullptr;
-
-inline void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Spins until done() or the time is over; what done() last said.
-template <typename Done>
-bool spin(const Done& done) {
-  const double end = now() + kSpinSeconds;
-  do {
-    for (int i = 0; i < kSpinsPerLook; ++i) {
-      if (done()) return true;
-      pause();
-    }
-  } while (now() < end);
-  return done();
-}
 
 void pin(std::thread& thread, int core) {
   cpu_set_t set;
@@ -179,7 +157,7 @@ void ThreadPool::run_unit(int64_t unit, int thread) {
 void ThreadPool::work(int thread) {
   uint32_t seen = 0;
   for (;;) {
-    if (!spin([&] { return epoch_.load(std::memory_order_acquire) != seen; }))
+    if (!spin_for(kSpinSeconds, [&] { return epoch_.load(std::memory_order_acquire) != seen; }))
       epoch_.wait(seen, std::memory_order_acquire);
     seen = epoch_.load(std::memory_order_acquire);  // runs that ended without this thread are passed over
     if (stop_.load(std::memory_order_relaxed)) return;
@@ -189,7 +167,7 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::wait_for(int32_t units) {
   const auto finished = [&] { return finished_.load(std::memory_order_acquire); };
-  if (spin([&] { return finished() == units; })) return;
+  if (spin_for(kSpinSeconds, [&] { return finished() == units; })) return;
   for (int32_t n = finished(); n != units; n = finished()) finished_.wait(n, std::memory_order_acquire);
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/opencl/pocl_waits.h"
+
 namespace situ::opencl {
 namespace {
 
@@ -56,6 +58,8 @@ void Runtime::open() {
                                cl.clReleaseContext);
   check("clCreateContext", code);
   submission = submission_of(target);
+  if (!spin_in_pocl(submission.spin) && submission.spin > 0)
+    add_note("this program's waits are the C library's, submit.spin has no effect");
   plain_queue = make_queue(*this, 0);
   queue = plain_queue.get();
 }

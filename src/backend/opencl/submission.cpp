@@ -28,6 +28,7 @@ const std::vector<SubmitKey>& submit_keys() {
       {"submit.map", 1, 0, 1, "a batch: 0 copied to the device by a command, 1 written into its mapped memory"},
       {"submit.lend", 0, 0, 1,
        "waiting for an earlier step: 0 asleep until its callback, 1 inside the driver, which computes with the thread"},
+      {"submit.spin", 0, 0, 1000, "microseconds for which PoCL's threads look for the next launch before they sleep"},
       {"submit.priority", 0, 0, 3, "of the queue: 0 the driver's, 1 low, 2 medium, 3 high (cl_khr_priority_hints)"},
       {"submit.throttle", 0, 0, 3, "how hard it drives the device: 0 the driver's, 1 low .. 3 (cl_khr_throttle_hints)"},
   };
@@ -40,6 +41,7 @@ Submission submission_of(const device::Target& target) {
   s.longest = static_cast<double>(value_of(target, "submit.max_us")) * 1e-6;
   s.recorder = static_cast<Recorder>(value_of(target, "submit.record"));
   s.lend = value_of(target, "submit.lend") != 0;
+  s.spin = static_cast<double>(value_of(target, "submit.spin")) * 1e-6;
   s.map = value_of(target, "submit.map") != 0;
   s.priority = static_cast<int>(value_of(target, "submit.priority"));
   s.throttle = static_cast<int>(value_of(target, "submit.throttle"));

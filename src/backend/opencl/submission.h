@@ -20,6 +20,7 @@ struct Submission {
   Recorder recorder = Recorder::none;
   int priority = 0;   // of the queue: 0 the driver's, 1 low, 2 medium, 3 high
   bool lend = false;  // who waits for a step waits inside the driver, which may compute with its thread
+  double spin = 0;    // seconds for which PoCL's threads look for the next launch before they sleep (pocl_waits.h)
   bool map = true;    // batches are written into mapped memory; no: copied into the device's by a command
   int throttle = 0;   // how fast it may drive the device, the same numbers
 };

@@ -1,11 +1,13 @@
 // launch_list_test.cpp -- passes over launch lists keep what a program computes, on every device: sums of rows that
-// updates take over, and packings that share a launch.
+// updates take over, packings that share a launch, images that stay side by side.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "harness.h"
 #include "ir/text.h"
+#include "ops/op.h"
+#include "plan/plan.h"
 #include "step/compile.h"
 #include "step/run.h"
 
@@ -93,8 +95,79 @@ TEST_P(PackedGroups, MatricesOfDifferentShapesAndTaps) {
   EXPECT_EQ(launches(text, "pack_cols"), GetParam() == "opencl" ? 1 : 0);
 }
 
+// The first layers of a small network: few filters, which images in the lanes suit, pooling, and their gradients.
+class SheavesOnDevices : public OnDevices {
+ protected:
+  // The rate comes first: the inputs' numbers would make it 0 later. `reader`: one more node that reads the gradient
+  // %12 of the first layer's results or the bias's %13, or nothing.
+  static std::string first_layers(int64_t images, const char* pool, const std::string& reader = "") {
+    const bool max = std::string_view(pool) == "max_pool";
+    return fmt::format(
+        "program p\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"w\"}} : f32[5,5,1,6]\n"
+        "%2 = input {{name=\"b\"}} : f32[6]\n%3 = input {{name=\"x\"}} : f32[{0},12,10,1]\n"
+        "%4 = conv2d(%3, %1) {{pad=[2,2,2,2], stride=[1,1]}} : f32[{0},12,10,6]\n%5 = bias(%4, %2) : f32[{0},12,10,6]\n"
+        "%6 = relu(%5) : f32[{0},12,10,6]\n"
+        "%7 = {1}(%6) {{kernel=[2,2], stride=[2,2]}} : f32[{0},6,5,6]\n"
+        "%8 = input {{name=\"dz\"}} : f32[{0},2,1,16]\n%9 = input {{name=\"v\"}} : f32[5,5,6,16]\n"
+        "%10 = conv2d_dx(%8, %9) {{pad=[0,0,0,0], size=[6,5], stride=[1,1]}} : f32[{0},6,5,6]\n"
+        "%11 = {1}_grad({2}%10) {{kernel=[2,2], stride=[2,2]{3}}} : f32[{0},12,10,6]\n"
+        "%12 = relu_mask(%11, %6) : f32[{0},12,10,6]\n"
+        "%13 = reduce(%12) {{axes=[0,1,2], kind=\"sum\"}} : f32[6]\n"
+        "%14 = conv2d_dw(%3, %12) {{kernel=[5,5], pad=[2,2,2,2], stride=[1,1]}} : f32[5,5,1,6]\n"
+        "%15, %16 = sgd(%0, %1, %14, %2, %13) : f32[5,5,1,6], f32[6]\n"
+        "%17 = conv2d(%7, %9) {{pad=[0,0,0,0], stride=[1,1]}} : f32[{0},2,1,16]\n{4}"
+        "output(%15) {{name=\"w\"}}\noutput(%16) {{name=\"b\"}}\noutput(%17) {{name=\"z\"}}\n",
+        images, pool, max ? "%6, " : "", max ? "" : ", size=[12,10]", reader);
+  }
+  static int64_t sheaf_launches(const std::string& text) {
+    const step::Compiled compiled = step::compile({ir::parse(text)}, *device_under_test(GetParam()), {});
+    return std::ranges::count_if(compiled.programs[0].launches, [](const device::LaunchSpec& launch) {
+      return launch.node.attrs.flag("sheaves") || launch.node.attrs.flag("sums");
+    });
+  }
+};
+TEST_P(SheavesOnDevices, GradientsOfFirstLayers) {
+  for (int64_t images : {64, 37, 3})
+    for (const char* pool : {"max_pool", "avg_pool"}) {
+      SCOPED_TRACE(fmt::format("{} images, {}", images, pool));
+      expect_as_written(first_layers(images, pool));
+    }
+}
+// A gradient that others read as images is interleaved beside it, as before.
+TEST_P(SheavesOnDevices, GradientsThatOthersRead) {
+  const std::string shown = "output(%12) {name=\"dy\"}\n";
+  expect_as_written(first_layers(64, "max_pool", shown));
+  EXPECT_EQ(sheaf_launches(first_layers(64, "max_pool", shown)), 0);
+}
+// A sum that is no update's alone keeps its shape.
+TEST_P(SheavesOnDevices, SumsThatOthersRead) {
+  expect_as_written(first_layers(64, "max_pool", "output(%13) {name=\"db\"}\n"));
+}
+TEST_P(SheavesOnDevices, StayWhereLanesAreImages) {
+  if (GetParam() != "opencl") GTEST_SKIP() << "the CPU's kernels make none";
+  const auto device = device_under_test("opencl");
+  if (device->target().tuning.get("gemm.VW", 4) < 8) GTEST_SKIP() << "vectors too short for images in the lanes";
+  EXPECT_EQ(sheaf_launches(first_layers(64, "max_pool")), 3) << "forward, data gradient, and the bias's sum";
+}
+
+TEST_P(SheavesOnDevices, NotForKernelsThatFailTheirSelfTest) {
+  if (GetParam() != "opencl") GTEST_SKIP() << "the CPU's kernels make none";
+  const auto device = device_under_test("opencl");
+  const std::string text = first_layers(64, "max_pool");
+  const step::Compiled compiled = step::compile({ir::parse(text)}, *device, {});
+  const ir::Graph& graph = compiled.programs[0].graph;
+  const auto pool = std::ranges::find(graph.nodes, "max_pool", &ir::Node::op);
+  ASSERT_NE(pool, graph.nodes.end());
+  if (graph.type(pool->outputs[0]).shape[3] == 6) GTEST_SKIP() << "no sheaves here";
+  const auto known = device->left_out;
+  device->left_out[plan::unit_of(*device, ops::view_of(graph, *pool), nullptr)] = "wrong";
+  EXPECT_EQ(sheaf_launches(text), 0);
+  device->left_out = known;
+}
+
 const auto kNames = [](const auto& p) { return p.param; };
 INSTANTIATE_TEST_SUITE_P(, GradientPartsOnDevices, testing::Values("cpu", "opencl"), kNames);
+INSTANTIATE_TEST_SUITE_P(, SheavesOnDevices, testing::Values("cpu", "opencl"), kNames);
 INSTANTIATE_TEST_SUITE_P(, PackedGroups, testing::Values("cpu", "opencl"), kNames);
 
 }  // namespace

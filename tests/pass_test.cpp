@@ -367,6 +367,57 @@ TEST(LaunchGroups, FourAtATime) {
   EXPECT_NE(grouped.find("pack(%0) {joins=1, nv=[5]}"), std::string::npos) << grouped;
 }
 
+// The gradient of a first layer: %3 its results, pooled in %4, %6 the gradient of those; four images to a sheaf.
+std::string first_layer(const std::string& between, const std::string& after) {
+  return "%0 = input {name=\"x\"} : f32[2,8,8,4]\n%1 = input {name=\"w\"} : f32[5,5,1,6]\n"
+         "%2 = input {name=\"g\"} : f32[2,4,4,64]\n" +
+         between + after;
+}
+TEST(ImageSheaves, StayBetweenLaunchesWhoseLanesAreImages) {
+  EXPECT_EQ(after(image_sheaves,
+                  first_layer("%3 = conv(%0, %1) {sheaves=0} : f32[8,8,8,6]\n%4 = max_pool(%3) : f32[8,4,4,6]\n"
+                              "%5 = conv(%2, %1) {sheaves=0} : f32[8,4,4,6]\n"
+                              "%6 = max_pool_grad(%3, %5) : f32[8,8,8,6]\n"
+                              "%7 = interleave_images(%6) {before=[0,0]} : f32[2,8,8,24]\n"
+                              "%8 = dw(%0, %7) {splits=3, sums=0} : f32[3,5,5,1,6]\n"
+                              "%9 = sum(%6) {first=0, kind=\"sum\", last=3, scale=0x1p+0} : f32[1,7,1,6]\n",
+                              "%10 = input {name=\"lr\"} : f32[]\n%11 = input {name=\"b\"} : f32[6]\n"
+                              "%12 = sgd(%10, %11, %9) : f32[6]\noutput(%4) {name=\"p\"}\noutput(%8) {name=\"dw\"}\n"
+                              "output(%12) {name=\"b\"}\n")),
+            first_layer("%3 = conv(%0, %1) {sheaves=1} : f32[2,8,8,24]\n%4 = max_pool(%3) : f32[2,4,4,24]\n"
+                        "%5 = spread_images(%4) : f32[8,4,4,6]\n"
+                        "%6 = conv(%2, %1) {sheaves=1} : f32[2,4,4,24]\n"
+                        "%7 = max_pool_grad(%3, %6) : f32[2,8,8,24]\n"
+                        "%8, %9 = dw(%0, %7) {splits=3, sums=1} : f32[3,5,5,1,6], f32[3,6]\n",
+                        "%10 = input {name=\"lr\"} : f32[]\n%11 = input {name=\"b\"} : f32[6]\n"
+                        "%12 = sgd(%10, %11, %9) : f32[6]\noutput(%5) {name=\"p\"}\noutput(%8) {name=\"dw\"}\n"
+                        "output(%12) {name=\"b\"}\n"));
+}
+TEST(ImageSheaves, WhatOthersReadStaysAsItIs) {
+  const std::string pooled =
+      "%3 = conv(%0, %1) {sheaves=0} : f32[8,8,8,6]\n%4 = conv(%2, %1) {sheaves=0} : f32[8,4,4,6]\n"
+      "%5 = max_pool_grad(%3, %4) : f32[8,8,8,6]\n";
+  const std::string interleaved = "%6 = interleave_images(%5) {before=[0,0]} : f32[2,8,8,24]\n",
+                    dw = "%7 = dw(%0, %6) {splits=3, sums=0} : f32[3,5,5,1,6]\noutput(%7) {name=\"dw\"}\n";
+  for (const std::string& text : {
+           // the gradient itself, its sum for others than updates, a mean
+           first_layer(pooled + interleaved + dw, "output(%5) {name=\"dy\"}\n"),
+           first_layer(pooled + interleaved + dw,
+                       "%8 = sum(%5) {first=0, kind=\"sum\", last=3, scale=0x1p+0} : f32[6]\noutput(%8) "
+                       "{name=\"db\"}\n"),
+           first_layer(pooled + interleaved + dw,
+                       "%8 = sum(%5) {first=0, kind=\"mean\", last=3, scale=0x1p+0} : f32[6]\n"
+                       "%9 = sgd(%8, %8, %8) : f32[6]\noutput(%9) {name=\"b\"}\n"),
+           // with a margin of zeros; from a launch that makes no sheaves
+           first_layer(pooled + "%6 = interleave_images(%5) {before=[1,1]} : f32[2,10,10,24]\n" + dw, ""),
+           first_layer("%3 = relu(%0, %1) : f32[8,8,8,6]\n%4 = relu(%2) : f32[8,4,4,6]\n"
+                       "%5 = max_pool_grad(%3, %4) : f32[8,8,8,6]\n" +
+                           interleaved + dw,
+                       ""),
+       })
+    EXPECT_EQ(after(image_sheaves, text), text);
+}
+
 // What the passes do must not change what is computed: a little of everything, on the oracle.
 TEST(Pipeline, KeepsTheResult) {
   const std::string text =

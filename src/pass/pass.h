@@ -23,6 +23,7 @@ ir::Graph gradient_rows(const ir::Graph& graph);    // updates of biases add up 
 
 // In launch lists:
 ir::Graph gradient_parts(const ir::Graph& graph);  // updates add up what a split sum left
+ir::Graph image_sheaves(const ir::Graph& graph);   // what lies between launches whose lanes are images stays so
 ir::Graph launch_groups(const ir::Graph& graph);   // small launches of one kind that wait for nothing become one
 
 struct Options {

@@ -18,7 +18,8 @@ using ir::Value;
 
 // The same numbers in another order, as candidates want them.
 bool only_moves(const Node& node) {
-  return node.op.starts_with("pack") || node.op == "pad" || node.op == "transpose" || node.op == "interleave_images";
+  return node.op.starts_with("pack") || node.op == "pad" || node.op == "transpose" || node.op == "interleave_images" ||
+         node.op == "spread_images";
 }
 
 size_t at(Value v) { return static_cast<size_t>(v); }

@@ -5,11 +5,13 @@
 //   settle -> order -> in_place -> place -> check -> launches     per program again
 #include "step/compile.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "ops/op.h"
 #include "pass/pass.h"
 
 namespace situ::step {
@@ -36,7 +38,25 @@ class Compiler {
     return options_.fuse ? stage("norm_fusion", pass::norm_fusion(graph, device_)) : graph;
   }
 
+  ir::Graph lower(const ir::Graph& written) {
+    // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
+    ir::Graph graph = pass::common_launches(plan::lower(rewrite(written), device_).graph);
+    if (options_.fuse) {
+      graph = pass::gradient_parts(graph);
+      if (ir::Graph sheaves = pass::image_sheaves(graph); runs(sheaves)) graph = std::move(sheaves);
+    }
+    return stage("lower", std::move(graph));
+  }
+
  private:
+  // Whether the self-test left out none of the kernels that ops have by their own names, in the shapes they got.
+  bool runs(const ir::Graph& launches) const {
+    return device_.left_out.empty() || std::ranges::none_of(launches.nodes, [&](const ir::Node& node) {
+             return plan::is_launch(node) && ops::find(node.op) != nullptr &&
+                    device_.left_out.contains(plan::unit_of(device_, ops::view_of(launches, node), nullptr));
+           });
+  }
+
   ir::Graph stage(const std::string& name, ir::Graph graph) {
     ir::verify(graph);
     if (options_.trace) options_.trace(graph.name, name, ir::print(graph));
@@ -44,9 +64,7 @@ class Compiler {
   }
 
   ir::Graph front(const ir::Graph& written, ir::Graph& prepare) {
-    // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
-    ir::Graph graph = pass::common_launches(plan::lower(rewrite(written), device_).graph);
-    graph = stage("lower", options_.fuse ? pass::gradient_parts(graph) : graph);
+    ir::Graph graph = lower(written);
     if (options_.hoist) {
       plan::Hoisted hoisted = plan::hoist(graph);
       append(prepare, hoisted.prepare);
@@ -102,6 +120,12 @@ ir::Graph rewritten(const ir::Graph& program, const device::Device& device, cons
   CompileOptions quiet = options;
   quiet.trace = nullptr;
   return Compiler(device, quiet).rewrite(program);
+}
+
+ir::Graph launch_list(const ir::Graph& program, const device::Device& device, const CompileOptions& options) {
+  CompileOptions quiet = options;
+  quiet.trace = nullptr;
+  return Compiler(device, quiet).lower(program);
 }
 
 int64_t distinct_programs(const Compiled& compiled, const device::Device& device) {

@@ -35,6 +35,9 @@ Compiled compile(const std::vector<ir::Graph>& programs, const device::Device& d
 // A program after all rewrites, before its ops become launches: what the tuner looks at.
 ir::Graph rewritten(const ir::Graph& program, const device::Device& device, const CompileOptions& options = {});
 
+// Its launches, before what stays the same is moved to `prepare`: what the self-test looks at.
+ir::Graph launch_list(const ir::Graph& program, const device::Device& device, const CompileOptions& options);
+
 // How many distinct programs the device's driver compiles for all of them; 0 where kernels came with situ.
 int64_t distinct_programs(const Compiled& compiled, const device::Device& device);
 

@@ -42,36 +42,63 @@ std::string result_types(const ops::OpView& view) {
   return text;
 }
 
+class Unknown {
+ public:
+  Unknown(device::Device& device, const Verdicts& verdicts) : device_(device), verdicts_(verdicts) {}
+
+  void add(const ops::OpView& view, const device::Candidate* candidate) {
+    if (!seen_.insert(result_types(view) + device::node_key(view)).second) return;
+    const std::string unit = plan::unit_of(device_, view, candidate);
+    if (device_.left_out.contains(unit)) return;
+    Probe probe = probe_of(view, candidate);
+    const Trial trial{unit, programs_of(device_, probe)};
+    if (verdicts_.knows(trial)) return;
+    const auto known = cheapest_.find(trial);
+    if (known == cheapest_.end())
+      cheapest_.emplace(trial, std::move(probe));
+    else if (oracle_work(probe) < oracle_work(known->second))
+      known->second = std::move(probe);
+  }
+
+  std::vector<Task> tasks() const {
+    std::vector<Task> tasks;
+    for (const auto& [trial, probe] : cheapest_)
+      if (auto small = made_small(device_, probe)) tasks.push_back({trial, std::move(*small)});
+    return tasks;
+  }
+
+ private:
+  device::Device& device_;
+  const Verdicts& verdicts_;
+  std::map<Trial, Probe> cheapest_;
+  std::set<std::string> seen_;
+};
+
+// Candidates by the nodes they serve; kernels that an op has by its own name by the launches, which may have got other
+// shapes than the node (pass/image_sheaves.cpp).
 std::vector<Task> unknown_kernels(device::Device& device, const std::vector<ir::Graph>& programs,
                                   const CompileOptions& options, const Verdicts& verdicts) {
-  std::map<Trial, Probe> cheapest;
-  std::set<std::string> seen;
+  Unknown unknown(device, verdicts);
   for (const ir::Graph& program : programs) {
     const ir::Graph graph = rewritten(program, device, options);
     const std::vector<Type> stored = stored_types(graph, device);
+    bool complete = true;
     for (const ir::Node& node : graph.nodes) {
       if (!plan::is_launch(node)) continue;
-      const ops::OpView view = plan::stored_view(graph, node, stored);
-      if (!seen.insert(result_types(view) + device::node_key(view)).second) continue;
       const auto candidates = plan::candidates_for(device, ops::view_of(graph, node));
-      const device::Candidate* candidate = candidates.empty() ? nullptr : candidates.front();
-      if (!candidate && !device.has_kernel(node.op)) continue;  // lower says so, in a sentence
-      const std::string unit = plan::unit_of(device, view, candidate);
-      if (device.left_out.contains(unit)) continue;
-      Probe probe = probe_of(view, candidate);
-      const Trial trial{unit, programs_of(device, probe)};
-      if (verdicts.knows(trial)) continue;
-      const auto known = cheapest.find(trial);
-      if (known == cheapest.end())
-        cheapest.emplace(trial, std::move(probe));
-      else if (oracle_work(probe) < oracle_work(known->second))
-        known->second = std::move(probe);
+      if (!candidates.empty()) unknown.add(plan::stored_view(graph, node, stored), candidates.front());
+      complete = complete && (!candidates.empty() || device.has_kernel(node.op));  // else lower says so, in a sentence
+    }
+    if (!complete) continue;
+    const ir::Graph launches = launch_list(program, device, options);
+    for (ir::Node node : launches.nodes) {
+      if (!plan::is_launch(node) || ops::find(node.op) == nullptr) continue;
+      node.attrs.erase("may_alias");  // the plan's
+      const ops::OpView view = ops::view_of(launches, node);
+      if (plan::candidates_for(device, view).empty()) unknown.add(view, nullptr);
     }
   }
-  std::vector<Task> tasks;
-  for (const auto& [trial, probe] : cheapest)
-    if (auto small = made_small(device, probe)) tasks.push_back({trial, std::move(*small)});
-  return tasks;
+  return unknown.tasks();
 }
 
 // --- one run of several kernels -------------------------------------------------------------------------------------

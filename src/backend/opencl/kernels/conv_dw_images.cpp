@@ -1,5 +1,6 @@
 // conv_dw_images.cpp -- conv2d_dw with images in the lanes (conv_dw_images.cl), with an ordered sum of splits: chosen
-// where few output channels would leave vectors of them mostly empty.
+// where few output channels would leave vectors of them mostly empty. `sums`: a second result, parts of the sum of dy
+// over its pixels (pass/image_sheaves.cpp).
 #include "backend/opencl/kernels/sheaves.h"
 
 namespace situ::opencl::kernels {
@@ -53,10 +54,11 @@ Call bind_conv_dw(const LaunchSpec& launch, const Target& target) {
   SITU_ASSERT(splits == 1 || y.dense(), "partial sums are dense");
   Call call = make_call("conv_dw_images.cl", "conv_dw_images");
   define_tile(call, target, tile);
-  for (const TensorArg* t : {&x, &dy, &y}) add_tensor(call, *t);
+  const bool sums = attrs.flag("sums");
+  for (const TensorArg* t : {&x, &dy, &y, &launch.out[sums ? 1 : 0]}) add_tensor(call, *t);
   add_ints(call, g);
-  add_ints(call, {lines, ceil_div(lines, splits)});
-  return set_grid(call, ceil_div(g[kR] * g[kS] * g[kC], tile.nv), ceil_div(g[kO], tile.tm), splits,
+  add_ints(call, {lines, ceil_div(lines, splits), sums});
+  return set_grid(call, ceil_div(g[kR] * g[kS] * g[kC], tile.nv) + sums, ceil_div(g[kO], tile.tm), splits,
                   tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
@@ -81,7 +83,8 @@ void expand(Expansion& e) {
   const Shape& w = e.out_type(0).shape;
   const Type part = splits > 1 ? f32({splits, w[0], w[1], w[2], w[3]}) : e.out_type(0);
   const ir::Value dw =
-      e.launch("conv_dw_images", {x, dy}, part, {{"window", window_ints(g.window, g.c, g.o)}, {"splits", splits}});
+      e.launch("conv_dw_images", {x, dy}, part,
+               {{"window", window_ints(g.window, g.c, g.o)}, {"splits", splits}, {"sums", int64_t{0}}});
   e.result(0, splits > 1 ? e.launch("sum_splits", {dw}, e.out_type(0)) : dw);
 }
 

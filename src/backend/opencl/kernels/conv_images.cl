@@ -2,12 +2,12 @@
 //
 //   y[n, oy, ox, o] = epilogue(sum_{r,s,c} x[n, oy*sh - pt + r*dh, ox*sw - pl + s*dw, c] * w[r, s, c, o])
 //   over the taps (r, s) inside the image; x comes as sheaves [N / VW, lines, columns, c, VW] (interleave.cl), where the
-//   image begins at (top, left); y is NHWC
+//   image begins at (top, left); y is NHWC, or sheaves of its own size
 //
 // With 6 filters a vector of output channels is mostly empty. Here a vector is one value of each of VW images, every lane
 // meets the same taps, and a tap outside the image is left out: the border costs neither tests nor products with zeros.
 // A work-item keeps TM results x NV sheaves of one pixel; weights are scalars, read where they are. The finished tile
-// is turned in registers and stored with channels last.
+// is turned in registers and stored with channels last; as sheaves it is stored as it is.
 #include "tile.clh"
 #include "turn.clh"
 #include "window.clh"
@@ -123,11 +123,22 @@ static inline void store_images(fv acc[TM][NV], __global Y_T* y, int pitch, Plac
   }
 }
 
+static inline void store_sheaves(fv acc[TM][NV], __global Y_T* y, Place first, int o0, int o, const Extra* e) {
+#pragma unroll
+  for (int j = 0; j < NV; ++j) {
+    const Place p = {first.n + j * VW, first.images, first.in_image, first.pixel};
+    __global Y_T* to = y + ((p.n / VW * p.in_image + p.pixel) * o + o0) * VW;
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+      if (p.n < p.images && o0 + i < o) STORE_AS(Y_T, epilogue_of_images(acc[i][j], e, p, o0 + i), to + i * VW);
+  }
+}
+
 // Weight (tap, c, result) lies at w + tap * w_tap + c * w_channel + result * w_result: for the data gradient w starts at
 // the last tap and w_tap is negative. `joined`: the taps of a line and their channels follow each other in both operands.
 __kernel GROUP void conv_images(TENSOR(const B_T, x), TENSOR(const A_T, w), TENSOR(Y_T, y) EPILOGUE_PARAMS,
                                 WINDOW_PARAMS, int images, int lines, int columns, int top, int left, int w_first,
-                                int w_tap, int w_channel, int w_result, int joined, int tiles) {
+                                int w_tap, int w_channel, int w_result, int joined, int tiles, int sheaves) {
   const Window g = WINDOW;
   const Extra extras[4] = EPILOGUE_EXTRAS;
   const int o0 = (int)get_global_id(1) * TM, sheaf = (int)get_global_id(2) * NV, size = lines * columns * g.c * VW;
@@ -161,6 +172,9 @@ __kernel GROUP void conv_images(TENSOR(const B_T, x), TENSOR(const A_T, w), TENS
       }
     }
     const Place place = {sheaf * VW, images, g.oh * g.ow, pixel};
-    store_images(acc, START(y), y_pitch, place, o0, g.o, extras);
+    if (sheaves)
+      store_sheaves(acc, START(y), place, o0, g.o, extras);
+    else
+      store_images(acc, START(y), y_pitch, place, o0, g.o, extras);
   }
 }

@@ -29,7 +29,8 @@ Call bind_conv(const LaunchSpec& launch, const Target& target) {
   const ir::Ints& g = attrs.ints("window");
   const TensorArg &x = launch.in[0], &w = launch.in[1], &y = launch.out[0];
   SITU_ASSERT(x.dense(), "sheaves are dense");
-  const int64_t images = y.shape()[0], pixels = g[kOh] * g[kOw];
+  SITU_ASSERT(!attrs.flag("sheaves") || y.dense(), "sheaves are dense");
+  const int64_t images = attrs.integer("images"), pixels = g[kOh] * g[kOw];
   const Tile tile = tile_of(target, images, g[kO]);
   const int64_t rows = ceil_div(g[kO], tile.tm), columns = ceil_div(images, tile.tn());
   const int64_t tiles = tiles_per_item(target, pixels, rows * columns, tile.tm * tile.tn() * g[kR] * g[kS] * g[kC]);
@@ -44,7 +45,7 @@ Call bind_conv(const LaunchSpec& launch, const Target& target) {
   const bool joined = g[kDw] == 1 && weights.tap == g[kC] * weights.channel;
   const ir::Ints& before = attrs.ints("before");
   add_ints(call, {images, x.shape()[1], x.shape()[2], before[0], before[1]});
-  add_ints(call, {weights.first, weights.tap, weights.channel, weights.result, joined, tiles});
+  add_ints(call, {weights.first, weights.tap, weights.channel, weights.result, joined, tiles, attrs.flag("sheaves")});
   return set_grid(call, ceil_div(pixels, tiles), rows, columns, tuned(target, "gemm.WX"), tuned(target, "gemm.WY"));
 }
 
@@ -89,7 +90,9 @@ void expand(Expansion& e) {
   e.result(0, e.launch("conv_images", inputs, e.out_type(0),
                        {{"window", window_ints(f.window, f.c, f.o)},
                         {"before", before},
+                        {"images", f.images},
                         {"reversed", int64_t{reversed}},
+                        {"sheaves", int64_t{0}},  // pass/image_sheaves.cpp
                         {"epilogue", e.attrs().text("epilogue", "")}}));
 }
 

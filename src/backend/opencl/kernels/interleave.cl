@@ -1,8 +1,10 @@
-// interleave.cl -- images into sheaves, VW images side by side, for kernels whose lanes are images (conv_images.cl).
+// interleave.cl -- images into sheaves, VW images side by side, for kernels whose lanes are images (conv_images.cl), and
+// back.
 //
-//   sheaf[b, y, x, c, l] = x[b * VW + l, y - top, x - left, c]      dense; zeros around and beyond the last image
+//   interleave_images   sheaf[b, y, x, c, l] = x[b * VW + l, y - top, x - left, c]      dense; zeros around and beyond the
+//   spread_images       y[b * VW + l, y, x, c] = sheaf[b, y, x, c, l]                   last image
 //
-// A work-item fills a line of a sheaf. Where the line of x is contiguous it goes in blocks of VW values x VW images that
+// A work-item takes a line of a sheaf. Where the line of x is contiguous it goes in blocks of VW values x VW images that
 // are transposed in registers; the last block starts early.
 #include "turn.clh"
 
@@ -52,4 +54,27 @@ __kernel GROUP void interleave_images(TENSOR(const X_T, x), TENSOR(Y_T, y), int 
     }
   else
     for (int i = 0; i < count; ++i) interleave_one(in + i / c * x_pitch + i % c, step, lanes, out + i * VW);
+}
+
+// Sheaves of h x w x c into images of that size.
+__kernel GROUP void spread_images(TENSOR(const X_T, x), TENSOR(Y_T, y), int images, int h, int w, int c) {
+  const int line = get_global_id(0), sheaf = get_global_id(1), lanes = min(VW, images - sheaf * VW);
+  if (line >= h) return;
+  const int step = h * w * y_pitch, count = w * c;
+  __global const X_T* in = START(x) + (sheaf * h + line) * count * VW;
+  __global Y_T* out = START(y) + sheaf * VW * step + line * w * y_pitch;
+  if (y_pitch == c && count >= VW)
+    for (int i = 0; i < count; i += VW) {
+      const int at = min(i, count - VW);
+      fv t[VW];
+#pragma unroll
+      for (int l = 0; l < VW; ++l) t[l] = LOAD_AS(X_T, in + (at + l) * VW);
+      turn_images(t);
+#pragma unroll
+      for (int l = 0; l < VW; ++l)
+        if (l < lanes) STORE_AS(Y_T, t[l], out + l * step + at);
+    }
+  else
+    for (int i = 0; i < count; ++i)
+      for (int l = 0; l < lanes; ++l) PUT(Y_T, AT(X_T, in, i * VW + l), out, l * step + i / c * y_pitch + i % c);
 }

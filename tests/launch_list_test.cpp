@@ -144,9 +144,9 @@ TEST_P(SheavesOnDevices, SumsThatOthersRead) {
   expect_as_written(first_layers(64, "max_pool", "output(%13) {name=\"db\"}\n"));
 }
 TEST_P(SheavesOnDevices, StayWhereLanesAreImages) {
-  if (GetParam() != "opencl") GTEST_SKIP() << "the CPU's kernels make none";
-  const auto device = device_under_test("opencl");
-  if (device->target().tuning.get("gemm.VW", 4) < 8) GTEST_SKIP() << "vectors too short for images in the lanes";
+  const auto device = device_under_test(GetParam());
+  if (GetParam() == "opencl" && device->target().tuning.get("gemm.VW", 4) < 8)
+    GTEST_SKIP() << "vectors too short for images in the lanes";
   EXPECT_EQ(sheaf_launches(first_layers(64, "max_pool")), 3) << "forward, data gradient, and the bias's sum";
 }
 

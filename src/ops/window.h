@@ -41,6 +41,15 @@ inline Window window_over_dy(Window forward) {
   return forward;
 }
 
+// The window over images that hold its padding as zeros, so that it never leaves them.
+inline Window padded_window(Window w) {
+  for (WindowAxis* a : {&w.y, &w.x}) {
+    a->in = (a->out - 1) * a->stride + (a->kernel - 1) * a->dilation + 1;
+    a->before = a->after = 0;
+  }
+  return w;
+}
+
 inline Taps WindowAxis::taps_inside(int64_t o) const {
   const int64_t start = position(o, 0);
   const int64_t begin = start < 0 ? ceil_div(-start, dilation) : 0;

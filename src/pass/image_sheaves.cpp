@@ -33,10 +33,12 @@ int64_t lanes_of(const ir::Graph& graph, const ir::Node& node) {
   return same && node.attrs.ints("before") == ir::Ints{0, 0} ? to.shape[3] / from.shape[3] : 0;
 }
 
+// Over all axes but the last, as either back end says it.
 bool sums_pixels(const ir::Graph& graph, const ir::Node& node) {
-  return node.attrs.text("kind", "") == "sum" && node.attrs.integer("first", -1) == 0 &&
-         node.attrs.integer("last", -1) == 3 && node.attrs.number("scale", 0) == 1 &&
-         graph.type(node.inputs[0]).shape.rank() == 4;
+  if (node.attrs.text("kind", "") != "sum" || graph.type(node.inputs[0]).shape.rank() != 4) return false;
+  const bool columns =
+      node.attrs.integer("first", -1) == 0 && node.attrs.integer("last", -1) == 3 && node.attrs.number("scale", 0) == 1;
+  return columns || node.attrs.ints("axes", {}) == ir::Ints{0, 1, 2};
 }
 
 // A sum of pixels and the launch that can give it.

@@ -182,7 +182,7 @@ constexpr std::string_view kForwardExamples =
     "f32[2,9,11,5], f32[3,3,1,5] {pad=[1,2,1,2], dilation=[1,2], groups=5}; "
     "f32[1,4,35,5], f32[3,3,1,5] {pad=[1,1,1,1], groups=5}; f32[1,3,33,17], f32[3,3,1,17] {pad=[0,2,1,0], groups=17}; "
     "f32[1,5,70,3], f32[3,3,1,3], f32[3] {stride=[2,2], pad=[1,1,1,1], groups=3, epilogue=\"bias+relu6\"}; "
-    "f32[19,6,7,2], f32[3,2,2,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,1]}; f32[35,3,3,1], f32[2,2,1,3]; "
+    "f32[19,6,7,2], f32[3,2,2,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,2]}; f32[35,3,3,1], f32[2,2,1,3]; "
     "f32[67,3,2,2], f32[2,2,2,3] {pad=[1,0,0,1]}; "       // more images than a tile has columns
     "f32[1,2,3,4180], f32[2,2,4180,3] {pad=[1,0,0,1]}; "  // more channels than a zero run and the control block hold
     "f32[1,4,5,3], f32[3,3,3,8], f32[8] {pad=[1,1,1,1], epilogue=\"bias\"}; "
@@ -270,7 +270,7 @@ constexpr std::string_view kDwExamples =
     "f32[2,9,11,5], f32[2,9,11,5] {pad=[1,2,1,2], dilation=[1,2], groups=5, kernel=[3,3]}; "
     "f32[1,4,35,5], f32[1,4,35,5] {pad=[1,1,1,1], groups=5, kernel=[3,3]}; "
     "f32[1,5,70,17], f32[1,3,35,17] {stride=[2,2], pad=[1,1,1,1], groups=17, kernel=[3,3]}; "
-    "f32[19,6,7,2], f32[19,4,4,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,1], kernel=[3,2]}; "
+    "f32[19,6,7,2], f32[19,4,4,7] {stride=[1,2], pad=[0,1,2,1], dilation=[2,2], kernel=[3,2]}; "
     "f32[2,14,14,16], f32[2,14,14,24] {pad=[1,1,1,1], kernel=[3,3]}; "
     "f32[1,33,32,9], f32[1,33,32,18] {pad=[1,1,1,1], kernel=[3,3]}";
 

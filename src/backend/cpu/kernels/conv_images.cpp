@@ -3,13 +3,15 @@
 //   conv2d_images     y[n,pixel,o]  = epilogue( sum over taps, c:  x[pixel at tap, c, n] * w[tap, c, o] )
 //   conv2d_dx_images  dx[n,pixel,c] = epilogue( sum over taps, o:  dy[pixel at tap, o, n] * w[tap, c, o] )
 //
-// The images come transposed, [H, W, C, N]: the product of each pixel is w (rows: result channels) times a few runs of
-// images. Unlike planes (conv_planar.cpp), whose vectors run along a row of pixels, it fills its vectors whatever the
-// width, and leaves out taps beyond the border: half of the work of a 5x5 gradient of 10x10 pixels.
+// The images come side by side, [1, H, W, C * N] (interleave.cpp): the product of each pixel is w (rows: result
+// channels) times a few runs of images. Unlike planes (conv_planar.cpp), whose vectors run along a row of pixels, it
+// fills its vectors whatever the width, and leaves out taps beyond the border: half of the work of a 5x5 gradient of
+// 10x10 pixels. With `sheaves` the results stay side by side, too (pass/image_sheaves.cpp).
 #include <algorithm>
 #include <memory>
 
 #include "backend/cpu/planar_tile.h"
+#include "backend/cpu/sheaves.h"
 #include "base/error.h"
 #include "ops/window.h"
 
@@ -24,8 +26,9 @@ struct Part {  // a pair of phases and its tasks
   bool joined = false;  // taps along x are neighbours in x and in w
 };
 struct Images {
-  const float* x = nullptr;  // [in_h, in_w, channels, images]
-  int64_t images = 0, in_h = 0, in_w = 0, channels = 0;
+  const float* x = nullptr;  // [lines, columns, channels, images], which the image begins at (top, left) of
+  int64_t images = 0, in_h = 0, in_w = 0, channels = 0, top = 0, left = 0, line = 0;
+  bool sheaves = false;
   float* y = nullptr;
   int64_t out_h = 0, out_w = 0, y_pitch = 0, results = 0;
   int64_t mr = 6, lanes = 8, columns = 0;
@@ -65,7 +68,7 @@ void meet(const Images& c, const Part& part, int64_t v, int64_t u, int64_t o, Me
     if (line < 0 || line >= c.in_h || first == last) continue;
     const int64_t joined = part.joined ? static_cast<int64_t>(last - first) : 1;
     for (size_t s = first; s < last; s += static_cast<size_t>(joined))
-      add_segment(c, ty, taps[s], line * c.in_w + left + taps[s].offset, joined, o, to);
+      add_segment(c, ty, taps[s], (c.top + line) * c.line + c.left + left + taps[s].offset, joined, o, to);
   }
 }
 
@@ -86,14 +89,15 @@ void run_pixel(const Images& c, const Part& part, int64_t v, int64_t u) {
                    .b = c.x + n,
                    .a_step = c.weights.channel,
                    .b_step = c.images,
-                   .y = tile,
-                   .y_pitch = kPlanarColumns,
+                   .y = c.sheaves ? c.y + (pixel * c.results + o) * c.images + n : tile,
+                   .y_pitch = c.sheaves ? c.images : kPlanarColumns,
                    .rows = kRows,
                    .m = std::min(c.mr, c.results - o),
                    .n = count,
                    .bias_by_row = true,
                    .epilogue = c.by_plane.empty() ? nullptr : &c.by_plane[block]};
       (count % c.lanes ? c.last_tile : c.tiles[count / c.lanes])(t);
+      if (c.sheaves) continue;
       c.store({.tile = tile,
                .m = t.m,
                .n = count,
@@ -118,27 +122,36 @@ void run_task(const Images& c, int64_t task) {
 
 Work bind_images(const Call& call, bool backward) {
   const Operand &x = call.in[0], &w = call.in[1], &y = call.out[0];
-  const Shape &from = x.shape(), &to = y.shape();
-  const ops::Window window = ops::window_of(call.attrs, backward ? ir::Ints{to[1], to[2]} : ir::Ints{from[0], from[1]},
-                                            {w.shape()[0], w.shape()[1]});
-  SITU_ASSERT(x.pitch == x.cols(), "transposed images are dense");
+  const Shape& to = y.shape();
+  const ir::Ints &size = call.attrs.ints("image"), &before = call.attrs.ints("before");
+  const ops::Window window =
+      ops::window_of(call.attrs, backward ? ir::Ints{to[1], to[2]} : size, {w.shape()[0], w.shape()[1]});
+  const int64_t images = call.attrs.integer("images");
+  const bool sheaves = call.attrs.flag("sheaves");
+  SITU_ASSERT(x.pitch == x.cols() && (!sheaves || y.pitch == y.cols()), "sheaves are dense");
   auto c = std::make_shared<Images>(Images{.x = x.f32(),
-                                           .images = from[3],
-                                           .in_h = from[0],
-                                           .in_w = from[1],
-                                           .channels = from[2],
+                                           .images = images,
+                                           .in_h = size[0],
+                                           .in_w = size[1],
+                                           .channels = x.cols() / images,
+                                           .top = before[0],
+                                           .left = before[1],
+                                           .line = x.shape()[2],
+                                           .sheaves = sheaves,
                                            .y = y.f32(),
                                            .out_h = to[1],
                                            .out_w = to[2],
                                            .y_pitch = y.pitch,
-                                           .results = y.cols(),
-                                           .mr = planar_rows(y.cols()),
+                                           .results = sheaves ? y.cols() / images : y.cols(),
+                                           .mr = 0,
                                            .lanes = call.tuning().get("simd.lanes", 8),
                                            .epilogue = bind_epilogue(call, 2),
                                            .store = planar_store(),
                                            .weights = PlanarWeights(w, backward)});
+  c->mr = planar_rows(c->results);
   c->columns = planar_columns(c->mr, call.tuning());
   c->by_plane = planar_epilogues(c->epilogue, c->results, c->mr);
+  SITU_ASSERT(!sheaves || !c->by_plane.empty(), "the tile applies the epilogue itself");
   for (int64_t nv = 1; nv <= c->columns / c->lanes; ++nv) c->tiles[nv] = tile_function(c->mr, nv, false);
   c->last_tile = tile_function(c->mr, ceil_div((c->images - 1) % c->columns + 1, c->lanes), true);
   c->pixels_per_task = std::max<int64_t>(1, c->out_h * c->out_w / (2 * kEnoughTasks));
@@ -159,22 +172,35 @@ bool accepts(const ops::OpView& view, const device::Target& target) {
   return view.attrs.integer("groups", 1) == 1 && w[0] * w[1] <= kMostTaps &&
          y[3] <= target.tuning.get("conv.planar_results", 8);
 }
-// A rank beside planes' -0.5: before them where images fill vectors and most taps of planes would meet zeros.
+// A rank beside planes' -0.5: before them where images fill vectors, for a gradient if most taps of planes would meet
+// zeros, too.
+double seconds(const ops::OpView& view, const device::Target& target) {
+  return view.in(0).shape[0] >= target.tuning.get("simd.lanes", 8) ? -0.6 : -0.4;
+}
 double seconds_dx(const ops::OpView& view, const device::Target& target) {
   const Shape &dy = view.in(0).shape, &dx = view.out(0).shape;
-  const bool filled = dx[0] >= target.tuning.get("simd.lanes", 8);
-  return filled && 4 * dy[1] * dy[2] <= 3 * dx[1] * dx[2] ? -0.6 : -0.4;
+  return 4 * dy[1] * dy[2] <= 3 * dx[1] * dx[2] ? seconds(view, target) : -0.4;
 }
-double seconds(const ops::OpView&, const device::Target&) { return -0.4; }
 
-void expand(device::Expansion& e, std::string_view kernel) {
-  const Shape& x = e.view().in(0).shape;
+// The forward pass takes the margin of zeros that the weight gradient needs (conv_dw_images.cpp), so that a batch is
+// rearranged once for both.
+void expand(device::Expansion& e, bool backward) {
+  const Shape &x = e.view().in(0).shape, &w = e.view().in(1).shape;
+  ir::Ints size{x[1], x[2]}, before{0, 0};
+  if (!backward) {
+    const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, {w[0], w[1]});
+    size = {padded_window(window).y.in, padded_window(window).x.in};
+    before = {window.y.before, window.x.before};
+  }
   ir::Values inputs = e.inputs();
-  inputs[0] = e.launch("transpose", {e.in(0)}, f32({x[1], x[2], x[3], x[0]}), {{"perm", ir::Ints{1, 2, 3, 0}}});
-  e.result(0, e.launch(kernel, inputs, e.out_type(0), e.attrs()));
+  inputs[0] = interleave(e, e.in(0), size[0], size[1], before);
+  ir::Attrs attrs = e.attrs();
+  attrs.set("image", ir::Ints{x[1], x[2]}).set("images", x[0]).set("before", before);
+  if (std::ranges::none_of(ops::epilogue_of(attrs), ops::takes_like_result)) attrs.set("sheaves", int64_t{0});
+  e.result(0, e.launch(backward ? "conv2d_dx_images" : "conv2d_images", inputs, e.out_type(0), attrs));
 }
-void expand_forward(device::Expansion& e) { expand(e, "conv2d_images"); }
-void expand_dx(device::Expansion& e) { expand(e, "conv2d_dx_images"); }
+void expand_forward(device::Expansion& e) { expand(e, false); }
+void expand_dx(device::Expansion& e) { expand(e, true); }
 
 }  // namespace
 

@@ -67,14 +67,6 @@ inline ir::Value pack_cols(Expansion& e, ir::Value w, int64_t taps, int64_t grou
 }
 
 // --- padding (copy.cl) ----------------------------------------------------------------------------------------------
-// The window over images that hold its padding as zeros, so that it never leaves them.
-inline ops::Window padded_window(ops::Window w) {
-  for (ops::WindowAxis* a : {&w.y, &w.x}) {
-    a->in = (a->out - 1) * a->stride + (a->kernel - 1) * a->dilation + 1;
-    a->before = a->after = 0;
-  }
-  return w;
-}
 inline bool has_padding(const ops::Window& w) {
   const ops::Window p = padded_window(w);
   return w.y.before != 0 || w.x.before != 0 || p.y.in > w.y.in || p.x.in > w.x.in;

@@ -1,0 +1,120 @@
+// interleave.cpp -- images side by side, for kernels whose lanes are images (conv_images.cpp, conv_dw_images.cpp), and
+// back.
+//
+//   interleave_images  y[i, j, c, n] = x[n, i - top, j - left, c]      zeros around the image
+//   spread_images      y[n, i, j, c] = x[i, j, c, n]
+// All images make one sheaf, [1, H, W, C * N]. A task is a line of pixels: a matrix of runs, turned over in squares.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/kernels/interleave.cpp"
+#include <hwy/foreach_target.h>
+// The order matters: highway.h after foreach_target.h.
+#include <algorithm>
+#include <memory>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/simd-inl.h"
+#include "base/error.h"
+
+#ifndef SITU_BACKEND_CPU_INTERLEAVE_ONCE_
+#define SITU_BACKEND_CPU_INTERLEAVE_ONCE_
+namespace situ::cpu {
+namespace {
+struct Lines {
+  const float* x = nullptr;
+  float* y = nullptr;
+  int64_t images = 0, h = 0, w = 0, channels = 0, pitch = 0;  // of the images
+  int64_t top = 0, left = 0, lines = 0, columns = 0;          // of the sheaf: where the image begins, and its size
+};
+}  // namespace
+}  // namespace situ::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+namespace {
+
+// to[c * to_step + r] = from[r * from_step + c]; along r first, so that lines of the cache are written whole.
+void turn(const float* from, int64_t from_step, int64_t rows, int64_t cols, float* to, int64_t to_step) {
+  int64_t whole_rows = 0, whole_cols = 0;
+#if HWY_TARGET != HWY_SCALAR
+  constexpr int64_t kBlock = 16;
+  whole_rows = rows / 4 * 4;
+  whole_cols = cols / 4 * 4;
+  for (int64_t r0 = 0; r0 < whole_rows; r0 += kBlock)
+    for (int64_t c = 0; c < whole_cols; c += 4)
+      for (int64_t r = r0; r < std::min(r0 + kBlock, whole_rows); r += 4)
+        transpose_4x4(from + r * from_step + c, from_step, to + c * to_step + r, to_step);
+#endif
+  for (int64_t c = 0; c < cols; ++c)
+    for (int64_t r = c < whole_cols ? whole_rows : 0; r < rows; ++r) to[c * to_step + r] = from[r * from_step + c];
+}
+
+void interleave_line(const Lines& l, int64_t line) {
+  const int64_t pixel = l.channels * l.images, step = l.h * l.w * l.pitch, i = line - l.top;
+  const int64_t left = std::min(l.left, l.columns);
+  const int64_t inside = i < 0 || i >= l.h ? 0 : std::min(l.columns - left, l.w);
+  float* y = l.y + line * l.columns * pixel;
+  std::fill_n(y, left * pixel, 0.0f);
+  std::fill_n(y + (left + inside) * pixel, (l.columns - left - inside) * pixel, 0.0f);
+  y += left * pixel;
+  const float* x = l.x + i * l.w * l.pitch;
+  if (l.pitch == l.channels) return turn(x, step, l.images, inside * l.channels, y, l.images);
+  for (int64_t j = 0; j < inside; ++j) turn(x + j * l.pitch, step, l.images, l.channels, y + j * pixel, l.images);
+}
+
+void spread_line(const Lines& l, int64_t line) {
+  const int64_t pixel = l.channels * l.images, step = l.h * l.w * l.pitch;
+  const float* x = l.x + line * l.w * pixel;
+  float* y = l.y + line * l.w * l.pitch;
+  if (l.pitch == l.channels) return turn(x, l.images, l.w * l.channels, l.images, y, step);
+  for (int64_t j = 0; j < l.w; ++j) turn(x + j * pixel, l.images, l.channels, l.images, y + j * l.pitch, step);
+}
+
+}  // namespace
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace situ::cpu {
+namespace {
+HWY_EXPORT(interleave_line);
+HWY_EXPORT(spread_line);
+
+Lines lines_of(const Call& call, const Operand& images, const Operand& sheaf) {
+  const Shape &s = images.shape(), &to = sheaf.shape();
+  SITU_ASSERT(sheaf.pitch == sheaf.cols() && to[0] == 1, "all images make one dense sheaf");
+  const ir::Ints before = call.attrs.ints("before", {0, 0});
+  return {.x = call.in[0].f32(),
+          .y = call.out[0].f32(),
+          .images = s[0],
+          .h = s[1],
+          .w = s[2],
+          .channels = s[3],
+          .pitch = images.pitch,
+          .top = before[0],
+          .left = before[1],
+          .lines = to[1],
+          .columns = to[2]};
+}
+
+Work bind_interleave(const Call& call) {
+  const Lines l = lines_of(call, call.in[0], call.out[0]);
+  const auto run = &HWY_DYNAMIC_DISPATCH(interleave_line);
+  return {l.lines, [l, run](int64_t line) { run(l, line); }};
+}
+Work bind_spread(const Call& call) {
+  const Lines l = lines_of(call, call.out[0], call.in[0]);
+  const auto run = &HWY_DYNAMIC_DISPATCH(spread_line);
+  return {l.lines, [l, run](int64_t line) { run(l, line); }};
+}
+
+}  // namespace
+
+namespace kernels {
+KernelList interleave() {
+  static constexpr Kernel kernels[] = {{"interleave_images", bind_interleave}, {"spread_images", bind_spread}};
+  return {kernels, {}};
+}
+}  // namespace kernels
+}  // namespace situ::cpu
+#endif

@@ -114,7 +114,7 @@ TEST_F(PoclThreads, SpinWhereTheTuningSaysSo) {
   };
   const int64_t waits = waits_of_steps(30);
   if (waits < 0) GTEST_SKIP() << "this driver is not PoCL";
-  EXPECT_GT(waits, 100);
+  EXPECT_GT(waits, 50);  // a thread that finds nothing to do waits, at least once in most steps
   EXPECT_EQ(waits_of_steps(0), 0);
 }
 

@@ -131,11 +131,17 @@ class SheavesOnDevices : public OnDevices {
     return launches_that([](const ir::Node& node) { return node.attrs.flag("sheaves") || node.attrs.flag("sums"); },
                          text);
   }
-  // Whether the device takes the three convolutions with images in the lanes.
+  // Whether the device takes the first layer, its weight gradient and the second one's data gradient with images in the
+  // lanes.
   static bool lanes_are_images(const std::string& text) {
-    return launches_that(
-               [](const ir::Node& node) { return node.op.starts_with("conv") && node.op.ends_with("_images"); }, text,
-               false) >= 3;
+    const auto images = [&](const char* part) {
+      return launches_that(
+          [&](const ir::Node& node) {
+            return node.op.starts_with("conv") && node.op.ends_with("_images") && node.op.find(part) != node.op.npos;
+          },
+          text, false);
+    };
+    return images("dw") == 1 && images("") >= 3;
   }
 };
 TEST_P(SheavesOnDevices, GradientsOfFirstLayers) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/thread_pool.h"
 #include "icd/opencl_fixture.h"
 
 namespace situ::opencl {
@@ -94,7 +95,7 @@ class PoclThreads : public test::OpenclTest {};
 
 TEST_F(PoclThreads, SpinWhereTheTuningSaysSo) {
   if (!spin_in_pocl(0)) GTEST_SKIP() << "this build has the C library's waits";
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor";
+  if (usable_cores().size() < 2) GTEST_SKIP() << "one processor";
   const auto waits_of_steps = [&](int64_t microseconds) {
     device::DeviceOptions options;
     options.tuning.set("submit.spin", microseconds);

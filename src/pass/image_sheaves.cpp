@@ -78,7 +78,7 @@ class Finder {
     std::optional<Chain> chain = before;
     if (!chain->values.insert(v).second) return chain;
     const ir::Node& producer = graph_.producer(v);
-    if (!producer.attrs.has("sheaves")) {
+    if (producer.attrs.integer("sheaves", 1) != 0) {  // it cannot make sheaves, or does already
       if (!treats_channels_alike(graph_, producer)) return std::nullopt;
       for (size_t i = 0; i < producer.inputs.size() && chain; ++i) chain = with(*chain, producer.inputs[i]);
       if (!chain) return std::nullopt;

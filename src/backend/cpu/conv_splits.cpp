@@ -18,9 +18,13 @@ int64_t depthwise_dw_splits(const ops::OpView& view) {
 }
 
 void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits) {
-  if (splits == 1) return e.result(0, e.launch(kernel, e.inputs(), e.out_type(0), e.attrs()));
+  expand_by_splits(e, kernel, splits, e.inputs(), e.attrs());
+}
+void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
+                      const ir::Attrs& attrs) {
+  if (splits == 1) return e.result(0, e.launch(kernel, inputs, e.out_type(0), attrs));
   const Shape& dw = e.out_type(0).shape;
-  const ir::Value parts = e.launch(kernel, e.inputs(), f32({splits, dw[0], dw[1], dw[2], dw[3]}), e.attrs());
+  const ir::Value parts = e.launch(kernel, inputs, f32({splits, dw[0], dw[1], dw[2], dw[3]}), attrs);
   e.result(0, e.launch("sum_splits", {parts}, e.out_type(0)));
 }
 

@@ -13,5 +13,7 @@ int64_t depthwise_dw_splits(const ops::OpView& view);
 
 // Launches `kernel` with a result [splits, R, S, C, O] and adds the parts; with one split, straight to the result.
 void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits);
+void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
+                      const ir::Attrs& attrs);
 
 }  // namespace situ::cpu

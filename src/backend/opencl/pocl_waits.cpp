@@ -6,9 +6,9 @@
 #include <array>
 #include <atomic>
 #include <string_view>
-#include <thread>
 
 #include "base/spin.h"
+#include "base/thread_pool.h"
 
 // A thread sanitizer follows the C library's functions, and other C libraries have other ones.
 #if defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
@@ -96,7 +96,7 @@ int spin_until_signalled(pthread_cond_t* condition, pthread_mutex_t* mutex, doub
 
 bool spin_in_pocl(double seconds) {
   // With one processor the thread that is waited for could not run meanwhile.
-  spin_seconds = std::thread::hardware_concurrency() > 1 ? seconds : 0;
+  spin_seconds = usable_cores().size() > 1 ? seconds : 0;
   return library_of(dlsym(RTLD_DEFAULT, "pthread_cond_wait")) == library_of(&spin_seconds);
 }
 

@@ -4,7 +4,8 @@
 //                      splits as conv2d_dw; with `sums`, sums[split, o] = sum over the split's pixels of dy, too
 //
 // x and dy come side by side (interleave.cpp), x with the zeros around it, so a window never leaves the image. A tile
-// is three results by four rows (r,s,c) of dw, a vector of images each; lanes are added at the end.
+// is six results (three where there are 16 registers) by four rows (r,s,c) of dw, a vector of images each; lanes are
+// added at the end.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/conv_dw_images.cpp"
 #include <hwy/foreach_target.h>
@@ -170,21 +171,19 @@ double seconds(const ops::OpView& view, const device::Target& target) {
 }
 
 void expand(device::Expansion& e) {
-  const Shape &x = e.view().in(0).shape, &dw = e.out_type(0).shape;
+  const Shape& x = e.view().in(0).shape;
   const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, e.attrs().ints("kernel"));
   const int64_t splits = std::min(conv_dw_splits(e.view(), e.target()), window.y.out);
   const ops::Window padded = padded_window(window);
   const ir::Value images = interleave(e, e.in(0), padded.y.in, padded.x.in, {window.y.before, window.x.before});
   const ir::Value dy = interleave(e, e.in(1), window.y.out, window.x.out, {0, 0});
-  const Type part = splits > 1 ? f32({splits, dw[0], dw[1], dw[2], dw[3]}) : e.out_type(0);
-  const ir::Value parts = e.launch("conv2d_dw_images", {images, dy}, part,
-                                   {{"kernel", ir::Ints{window.y.kernel, window.x.kernel}},
-                                    {"stride", ir::Ints{window.y.stride, window.x.stride}},
-                                    {"dilation", ir::Ints{window.y.dilation, window.x.dilation}},
-                                    {"images", x[0]},
-                                    {"splits", splits},
-                                    {"sums", int64_t{0}}});  // pass/image_sheaves.cpp
-  e.result(0, splits > 1 ? e.launch("sum_splits", {parts}, e.out_type(0)) : parts);
+  expand_by_splits(e, "conv2d_dw_images", splits, {images, dy},
+                   {{"kernel", ir::Ints{window.y.kernel, window.x.kernel}},
+                    {"stride", ir::Ints{window.y.stride, window.x.stride}},
+                    {"dilation", ir::Ints{window.y.dilation, window.x.dilation}},
+                    {"images", x[0]},
+                    {"splits", splits},
+                    {"sums", int64_t{0}}});  // pass/image_sheaves.cpp
 }
 
 }  // namespace

@@ -189,6 +189,38 @@ TEST(WinogradSums, AreExactEnoughAtCorners) {
   }
 }
 
+// F(2x2, 5x5) with the fewest terms it is offered for, over many numbers: forward and its gradients, borders and all.
+TEST(WinogradSums, OfFiveByFiveAreExactEnough) {
+  device::Device* device = device_under_test("cpu");
+  if (!device) GTEST_SKIP();
+  const std::pair<const char*, const char*> cases[] = {
+      {"conv2d",
+       "f32[33,8,7,6], f32[5,5,6,5]; f32[3,9,7,8], f32[5,5,8,3] {pad=[1,1,1,1]}; "
+       "f32[2,9,7,19], f32[5,5,19,3] {pad=[2,2,2,2]}"},
+      {"conv2d_dx",
+       "f32[33,4,3,11], f32[5,5,6,11] {size=[8,7]}; f32[3,7,5,11], f32[5,5,3,11] {pad=[1,1,1,1], "
+       "size=[9,7]}; f32[3,9,7,11], f32[5,5,3,11] {pad=[2,2,2,2], size=[9,7]}"},
+      {"conv2d_dw", "f32[22,8,7,6], f32[22,4,3,5] {kernel=[5,5]}; f32[40,34,34,3], f32[40,30,30,5] {kernel=[5,5]}"}};
+  for (const auto& [name, examples] : cases) {
+    ops::OpDef op = ops::get(name);
+    op.examples = examples;
+    for (const ops::Example& example : ops::examples(op)) {
+      const ir::Graph graph = step::single_op_graph(op, example, Layout::dense);
+      const ops::OpView view = ops::view_of(graph, step::op_node(graph, op));
+      for (const device::Candidate* candidate : plan::candidates_for(*device, view)) {
+        if (!candidate->name.starts_with("winograd")) continue;
+        device->choices = {{device::node_key(view), std::string(candidate->name)}};
+        for (uint64_t seed = 1; seed <= 40; ++seed) {
+          std::string where;
+          EXPECT_LE(step::error_in_tolerances(*device, op, example, Layout::dense, seed, &where), 1)
+              << example.text << " by " << candidate->name << ": " << where;
+        }
+      }
+      device->choices.clear();
+    }
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<Case>& instance) {
   return instance.param.device + "_" + std::string(instance.param.op->name) +
          (instance.param.layout == Layout::pitched ? "_pitched" : "");

@@ -95,7 +95,8 @@ TEST_P(PackedGroups, MatricesOfDifferentShapesAndTaps) {
   EXPECT_EQ(launches(text, "pack_cols"), GetParam() == "opencl" ? 1 : 0);
 }
 
-// The first layers of a small network: few filters, which images in the lanes suit, pooling, and their gradients.
+// The first layers of a small network: few filters, which images in the lanes suit, pooling, and their gradients. The
+// second layer's window has no tiles (winograd_images.cpp), whose sums of whole numbers are rounded.
 class SheavesOnDevices : public OnDevices {
  protected:
   // The rate comes first: the inputs' numbers would make it 0 later. `reader`: one more node that reads the gradient
@@ -108,14 +109,14 @@ class SheavesOnDevices : public OnDevices {
         "%4 = conv2d(%3, %1) {{pad=[2,2,2,2], stride=[1,1]}} : f32[{0},12,10,6]\n%5 = bias(%4, %2) : f32[{0},12,10,6]\n"
         "%6 = relu(%5) : f32[{0},12,10,6]\n"
         "%7 = {1}(%6) {{kernel=[2,2], stride=[2,2]}} : f32[{0},6,5,6]\n"
-        "%8 = input {{name=\"dz\"}} : f32[{0},2,1,16]\n%9 = input {{name=\"v\"}} : f32[5,5,6,16]\n"
+        "%8 = input {{name=\"dz\"}} : f32[{0},2,2,16]\n%9 = input {{name=\"v\"}} : f32[5,4,6,16]\n"
         "%10 = conv2d_dx(%8, %9) {{pad=[0,0,0,0], size=[6,5], stride=[1,1]}} : f32[{0},6,5,6]\n"
         "%11 = {1}_grad({2}%10) {{kernel=[2,2], stride=[2,2]{3}}} : f32[{0},12,10,6]\n"
         "%12 = relu_mask(%11, %6) : f32[{0},12,10,6]\n"
         "%13 = reduce(%12) {{axes=[0,1,2], kind=\"sum\"}} : f32[6]\n"
         "%14 = conv2d_dw(%3, %12) {{kernel=[5,5], pad=[2,2,2,2], stride=[1,1]}} : f32[5,5,1,6]\n"
         "%15, %16 = sgd(%0, %1, %14, %2, %13) : f32[5,5,1,6], f32[6]\n"
-        "%17 = conv2d(%7, %9) {{pad=[0,0,0,0], stride=[1,1]}} : f32[{0},2,1,16]\n{4}"
+        "%17 = conv2d(%7, %9) {{pad=[0,0,0,0], stride=[1,1]}} : f32[{0},2,2,16]\n{4}"
         "output(%15) {{name=\"w\"}}\noutput(%16) {{name=\"b\"}}\noutput(%17) {{name=\"z\"}}\n",
         images, pool, max ? "%6, " : "", max ? "" : ", size=[12,10]", reader);
   }
@@ -158,6 +159,31 @@ TEST_P(SheavesOnDevices, GradientsThatOthersRead) {
 // A sum that is no update's alone keeps its shape.
 TEST_P(SheavesOnDevices, SumsThatOthersRead) {
   expect_as_written(first_layers(64, "max_pool", "output(%13) {name=\"db\"}\n"));
+}
+// A convolution by tiles between poolings, and its gradients: images side by side throughout. (Maxima would do for
+// averages if rounding could not choose between equal ones.)
+TEST_P(SheavesOnDevices, TilesOfImages) {
+  for (int64_t images : {64, 37}) {
+    const ir::Graph graph = ir::parse(fmt::format(
+        "program p\n%0 = input {{name=\"x\"}} : f32[{0},14,12,6]\n%1 = input {{name=\"w\"}} : f32[5,5,6,16]\n"
+        "%2 = input {{name=\"b\"}} : f32[16]\n%3 = max_pool(%0) {{kernel=[1,1], stride=[1,1]}} : f32[{0},14,12,6]\n"
+        "%4 = conv2d(%3, %1, %2) {{epilogue=\"bias+relu\"}} : f32[{0},10,8,16]\n"
+        "%5 = avg_pool(%4) {{kernel=[2,2], stride=[2,2]}} : f32[{0},5,4,16]\n"
+        "%6 = input {{name=\"g\"}} : f32[{0},5,4,16]\n"
+        "%7 = avg_pool_grad(%6) {{kernel=[2,2], size=[10,8], stride=[2,2]}} : f32[{0},10,8,16]\n"
+        "%8 = conv2d_dx(%7, %1) {{size=[14,12]}} : f32[{0},14,12,6]\n"
+        "%9 = conv2d_dw(%3, %7) {{kernel=[5,5]}} : f32[5,5,6,16]\n"
+        "output(%5) {{name=\"y\"}}\noutput(%8) {{name=\"dx\"}}\noutput(%9) {{name=\"dw\"}}\n",
+        images));
+    const step::Tensors inputs = inputs_of(graph);
+    step::SessionOptions plain;
+    plain.compile.fuse = false;
+    const auto got = step::run_once(*device_under_test(GetParam()), graph, inputs),
+               expected = step::run_once(*device_under_test("ref"), graph, inputs, plain);
+    for (const auto& [name, values] : expected)
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(got.at(name)[i], values[i], name == "dw" ? 0.2 : 1e-3) << images << " " << name << " " << i;
+  }
 }
 TEST_P(SheavesOnDevices, StayWhereLanesAreImages) {
   if (!lanes_are_images(first_layers(64, "max_pool"))) GTEST_SKIP() << "other kernels suit this device better";

@@ -393,6 +393,35 @@ TEST(ImageSheaves, StayBetweenLaunchesWhoseLanesAreImages) {
                         "%12 = sgd(%10, %11, %9) : f32[6]\noutput(%5) {name=\"p\"}\noutput(%8) {name=\"dw\"}\n"
                         "output(%12) {name=\"b\"}\n"));
 }
+// A launch that makes nothing but sheaves, and a gradient that comes as images: only what is small is moved.
+TEST(ImageSheaves, WhatIsSpreadStaysAndWhatIsMissingIsInterleaved) {
+  const std::string outputs = "output(%9) {name=\"dw\"}\n";
+  EXPECT_EQ(after(image_sheaves, first_layer("%3 = tiles(%0, %1) : f32[2,8,8,24]\n"
+                                             "%4 = spread_images(%3) : f32[8,8,8,6]\n%5 = max_pool(%4) : f32[8,4,4,6]\n"
+                                             "%6 = relu(%2) : f32[8,4,4,6]\n%7 = max_pool_grad(%4, %6) : f32[8,8,8,6]\n"
+                                             "%8 = interleave_images(%7) {before=[0,0]} : f32[2,8,8,24]\n"
+                                             "%9 = dw(%0, %8) : f32[5,5,1,6]\n",
+                                             outputs + "output(%5) {name=\"p\"}\n")),
+            first_layer("%3 = tiles(%0, %1) : f32[2,8,8,24]\n%4 = max_pool(%3) : f32[2,4,4,24]\n"
+                        "%5 = spread_images(%4) : f32[8,4,4,6]\n%6 = relu(%2) : f32[8,4,4,6]\n"
+                        "%7 = interleave_images(%6) {before=[0,0]} : f32[2,4,4,24]\n"
+                        "%8 = max_pool_grad(%3, %7) : f32[2,8,8,24]\n%9 = dw(%0, %8) : f32[5,5,1,6]\n",
+                        outputs + "output(%5) {name=\"p\"}\n"));
+}
+// What is read as images, too, is spread as before; of other lanes, it is interleaved anew.
+TEST(ImageSheaves, WhatIsSpreadForOthers) {
+  const std::string spread = "%3 = tiles(%0, %1) : f32[2,8,8,24]\n%4 = spread_images(%3) : f32[8,8,8,6]\n",
+                    outputs = "output(%4) {name=\"y\"}\noutput(%2) {name=\"g\"}\n";
+  EXPECT_EQ(after(image_sheaves, first_layer(spread + "%5 = interleave_images(%4) {before=[0,0]} : f32[2,8,8,24]\n"
+                                                      "%6 = dw(%0, %5) : f32[5,5,1,6]\noutput(%6) {name=\"dw\"}\n",
+                                             outputs)),
+            first_layer(spread + "%5 = dw(%0, %3) : f32[5,5,1,6]\noutput(%5) {name=\"dw\"}\n", outputs));
+  const std::string other = first_layer(spread +
+                                            "%5 = interleave_images(%4) {before=[0,0]} : f32[1,8,8,48]\n"
+                                            "%6 = dw(%0, %5) : f32[5,5,1,6]\noutput(%6) {name=\"dw\"}\n",
+                                        outputs);
+  EXPECT_EQ(after(image_sheaves, other), other);
+}
 TEST(ImageSheaves, WhatOthersReadStaysAsItIs) {
   const std::string pooled =
       "%3 = conv(%0, %1) {sheaves=0} : f32[8,8,8,6]\n%4 = conv(%2, %1) {sheaves=0} : f32[8,4,4,6]\n"

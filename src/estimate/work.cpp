@@ -66,16 +66,16 @@ int64_t lanes(const device::Target& target) {
   return target.backend == "cpu" ? target.tuning.get("simd.lanes", 4) : target.tuning.get("gemm.VW", 4);
 }
 
-// Multiplications of Winograd's tiles: (out + 2)^2 products of channels by results for up to out^2 pixels.
+// Multiplications of Winograd's tiles: side^2 products of channels by results for up to out^2 pixels.
 double winograd_flops(const device::LaunchSpec& launch) {
   const ir::Attrs& attrs = launch.node.attrs;
-  const int64_t out = attrs.integer("out");
+  const int64_t out = attrs.integer("out"), side = attrs.integer("side", out + 2);
   const bool weights = launch.node.op.find("dw") != std::string::npos;  // x, dy -> dw
   const device::TensorArg& image = weights ? launch.in[1] : launch.out[0];
   const int64_t tiles = attrs.has("tiles")
                             ? attrs.ints("tiles")[5]
                             : image.shape()[0] * ceil_div(image.shape()[1], out) * ceil_div(image.shape()[2], out);
-  return 2 * static_cast<double>((out + 2) * (out + 2) * tiles) * static_cast<double>(launch.in[0].cols()) *
+  return 2 * static_cast<double>(side * side * tiles) * static_cast<double>(launch.in[0].cols()) *
          static_cast<double>(image.cols());
 }
 

@@ -4,7 +4,9 @@
 //   ->  y = conv(..) {sheaves=1} : [N/L,H,W,C*L];  t = max_pool_grad(y, g)
 // Sheaves hold L images side by side behind each channel, which makes them images of C*L channels themselves: what
 // treats all channels alike, as pooling does, needs no other kernel. A launch with the attribute `sheaves` makes
-// either; others read what spread_images makes of sheaves, if that is less than what needs no interleaving any more.
+// either, one whose results are spread makes nothing else; others read what spread_images makes of sheaves. What comes
+// as images between them is interleaved (a pooled gradient, a quarter of what it becomes), if all of that is less than
+// what needs no interleaving and spreading any more.
 // The sum of a gradient over its pixels, a bias's gradient, comes from the launch that reads its sheaves, which has
 // `sums` then.
 #include <algorithm>
@@ -33,6 +35,17 @@ int64_t lanes_of(const ir::Graph& graph, const ir::Node& node) {
   return same && node.attrs.ints("before") == ir::Ints{0, 0} ? to.shape[3] / from.shape[3] : 0;
 }
 
+// The same of a node that makes images of sheaves.
+int64_t lanes_spread(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op != "spread_images") return 0;
+  return graph.type(node.inputs[0]).shape[3] / graph.type(node.outputs[0]).shape[3];
+}
+
+Type in_sheaves(const Type& type, int64_t lanes) {
+  const Shape& s = type.shape;
+  return {type.dtype, {ceil_div(s[0], lanes), s[1], s[2], s[3] * lanes}};
+}
+
 // Over all axes but the last, as either back end says it.
 bool sums_pixels(const ir::Graph& graph, const ir::Node& node) {
   if (node.attrs.text("kind", "") != "sum" || graph.type(node.inputs[0]).shape.rank() != 4) return false;
@@ -48,10 +61,11 @@ struct Sum {
 };
 
 struct Chain {
-  std::set<Value> values;   // that stay in sheaves
-  std::set<Value> spread;   // of those: that others read as images, too
-  std::map<int, Sum> sums;  // by the node that takes the sum now
-  int64_t saved = 0;        // elements that need no interleaving any more, less those that are spread
+  std::set<Value> values;    // that stay in sheaves
+  std::set<Value> spread;    // of those: that others read as images, too
+  std::set<Value> gathered;  // that come as images
+  std::map<int, Sum> sums;   // by the node that takes the sum now
+  int64_t saved = 0;         // elements that need not be moved any more, less those that must be now
 };
 
 class Finder {
@@ -78,12 +92,17 @@ class Finder {
     std::optional<Chain> chain = before;
     if (!chain->values.insert(v).second) return chain;
     const ir::Node& producer = graph_.producer(v);
-    if (producer.attrs.integer("sheaves", 1) != 0) {  // it cannot make sheaves, or does already
-      if (!treats_channels_alike(graph_, producer)) return std::nullopt;
-      for (size_t i = 0; i < producer.inputs.size() && chain; ++i) chain = with(*chain, producer.inputs[i]);
-      if (!chain) return std::nullopt;
-    }
     const int64_t count = graph_.type(v).count();
+    if (lanes_spread(graph_, producer) == lanes_) {
+      chain->saved += count;
+    } else if (producer.attrs.integer("sheaves", 1) != 0) {  // it cannot make sheaves, or does already
+      if (!treats_channels_alike(graph_, producer)) return std::nullopt;
+      for (Value input : producer.inputs)
+        if (auto more = with(*chain, input))
+          chain = more;
+        else if (chain->gathered.insert(input).second)
+          chain->saved -= graph_.type(input).count();
+    }
     for (int n : users(v)) {
       const ir::Node& user = node(n);
       if (lanes_of(graph_, user) == lanes_) {
@@ -91,7 +110,7 @@ class Finder {
         continue;
       }
       if (treats_channels_alike(graph_, user))
-        if (auto more = with(*chain, user.outputs[0])) {
+        if (auto more = with(*chain, user.outputs[0]); more && more->saved >= chain->saved - count) {
           chain = more;
           continue;
         }
@@ -140,29 +159,45 @@ class Rewriter {
         rebuild_.map(node.outputs[0], sheaves_.at(node.inputs[0]));
       else if (sum_of_.contains(index))
         copy_with_sum(node, sum_of_.at(index));
-      else if (!node.outputs.empty() && chain_.values.contains(node.outputs[0]))
-        copy_in_sheaves(node);
-      else
+      else if (node.outputs.empty() || !chain_.values.contains(node.outputs[0]))
         rebuild_.copy(node);
+      else if (node.op == "spread_images")
+        spread_if_read(node);
+      else
+        copy_in_sheaves(node);
     }
     return std::move(rebuild_.to);
   }
 
  private:
+  void spread_if_read(const ir::Node& node) {
+    const Value v = node.outputs[0];
+    sheaves_[v] = rebuild_(node.inputs)[0];
+    if (chain_.spread.contains(v))
+      rebuild_.copy(node);
+    else
+      rebuild_.map(v, sheaves_[v]);
+  }
+
+  Value gather(const ir::Node& reader, Value images) {
+    if (!sheaves_.contains(images))
+      sheaves_[images] = append(reader, "interleave_images", {rebuild_(ir::Values{images})[0]},
+                                {in_sheaves(graph_.type(images), lanes_)}, {{"before", ir::Ints{0, 0}}})[0];
+    return sheaves_[images];
+  }
+
   void copy_in_sheaves(const ir::Node& node) {
     const Value v = node.outputs[0];
     const Type& type = graph_.type(v);
-    const Shape& s = type.shape;
     ir::Attrs attrs = node.attrs;
     ir::Values inputs;
     if (attrs.has("sheaves")) {
       attrs.set("sheaves", int64_t{1});
       inputs = rebuild_(node.inputs);
     } else {
-      for (Value input : node.inputs) inputs.push_back(sheaves_.at(input));
+      for (Value input : node.inputs) inputs.push_back(gather(node, input));
     }
-    const Type sheaves{type.dtype, {ceil_div(s[0], lanes_), s[1], s[2], s[3] * lanes_}};
-    sheaves_[v] = append(node, node.op, inputs, {sheaves}, attrs)[0];
+    sheaves_[v] = append(node, node.op, inputs, {in_sheaves(type, lanes_)}, attrs)[0];
     if (chain_.spread.contains(v))
       rebuild_.map(v, append(node, "spread_images", {sheaves_[v]}, {type}, {})[0]);
     else

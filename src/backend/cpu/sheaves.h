@@ -1,6 +1,7 @@
 // sheaves.h -- images side by side (kernels/interleave.cpp), for candidates whose lanes are images.
 #pragma once
-#include "device/candidate.h"
+#include "backend/cpu/kernel.h"
+#include "base/error.h"
 
 namespace situ::cpu {
 
@@ -9,6 +10,17 @@ namespace situ::cpu {
 inline ir::Value interleave(device::Expansion& e, ir::Value x, int64_t h, int64_t w, const ir::Ints& before) {
   const Shape& shape = e.type(x).shape;
   return e.launch("interleave_images", {x}, f32({1, h, w, shape[3] * shape[0]}), {{"before", before}});
+}
+
+// What a kernel sees of them: [h, w, channels, images].
+struct Sheaf {
+  float* data = nullptr;
+  int64_t h = 0, w = 0, channels = 0, images = 0;
+  float* at(int64_t y, int64_t x, int64_t c) const { return data + ((y * w + x) * channels + c) * images; }
+};
+inline Sheaf sheaf_of(const Operand& o, int64_t images) {
+  SITU_ASSERT(o.pitch == o.cols() && o.shape()[0] == 1, "all images make one dense sheaf");
+  return {o.f32(), o.shape()[1], o.shape()[2], o.cols() / images, images};
 }
 
 }  // namespace situ::cpu

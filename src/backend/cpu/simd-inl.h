@@ -77,6 +77,14 @@ HWY_INLINE void store_up_to(Floats v, float* p, int64_t n) {
 }
 
 HWY_INLINE Floats fill(float value) { return hn::Set(Tag(), value); }
+// A loaded vector that several products share: told nothing, GCC may load it again for each of them, which takes longer
+// than the products.
+HWY_INLINE Floats kept(Floats v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
 HWY_INLINE Floats zeros() { return hn::Zero(Tag()); }
 HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(Tag(), v)); }
 HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }

@@ -9,13 +9,14 @@
 #define SITU_BACKEND_CPU_WINOGRAD_INL_H_
 #endif
 
+#include "backend/cpu/sheaves.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/winograd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 
-// OUT = 4: the points +-P and +-Q, and the products of their distances from the others.
+// The six points: +-P and +-Q, and the products of their distances from the others.
 constexpr float P = ops::winograd::kNear, Q = ops::winograd::kFar, PP = P * P, QQ = Q * Q;
 constexpr float kAt0 = PP * QQ, kAtP = 2 * PP * (PP - QQ), kAtQ = 2 * QQ * (QQ - PP);
 
@@ -23,13 +24,22 @@ HWY_INLINE Floats times(float a, Floats v) { return hn::Mul(fill(a), v); }
 HWY_INLINE Floats plus_times(Floats sum, float a, Floats v) { return hn::MulAdd(fill(a), v, sum); }
 HWY_INLINE Floats minus_times(Floats sum, float a, Floats v) { return hn::NegMulAdd(fill(a), v, sum); }
 
-template <int OUT>
+template <int OUT_, int KERNEL_>
+struct Scheme {
+  static constexpr int kOut = OUT_, kKernel = KERNEL_, kSide = OUT_ + KERNEL_ - 1;
+  static constexpr bool kSixPoints = kSide == 6;
+};
+using Tiles43 = Scheme<4, 3>;
+using Tiles23 = Scheme<2, 3>;
+using Tiles25 = Scheme<2, 5>;
+
+template <class S>
 struct InputLine {  // B^T x
-  static constexpr int kFrom = OUT + 2, kTo = OUT + 2;
+  static constexpr int kFrom = S::kSide, kTo = S::kSide;
   template <class X, class Y>
   static HWY_INLINE void run(const X& x, const Y& y) {
     const Floats x0 = x(0), x1 = x(1), x2 = x(2), x3 = x(3);
-    if constexpr (OUT == 4) {
+    if constexpr (S::kSixPoints) {
       const Floats x4 = x(4), x5 = x(5);
       const Floats near = minus_times(x4, QQ, x2), near_odd = times(P, minus_times(x3, QQ, x1));
       const Floats far = minus_times(x4, PP, x2), far_odd = times(Q, minus_times(x3, PP, x1));
@@ -48,40 +58,61 @@ struct InputLine {  // B^T x
   }
 };
 
-template <int OUT>
+template <class S>
 struct WeightLine {  // G w
-  static constexpr int kFrom = 3, kTo = OUT + 2;
+  static constexpr int kFrom = S::kKernel, kTo = S::kSide;
   template <class X, class Y>
   static HWY_INLINE void run(const X& w, const Y& y) {
     const Floats w0 = w(0), w1 = w(1), w2 = w(2);
-    y(0, OUT == 4 ? times(1 / kAt0, w0) : w0);
-    y(OUT + 1, w2);
-    const Floats near = OUT == 4 ? times(1 / kAtP, plus_times(w0, PP, w2)) : times(0.5f, hn::Add(w0, w2));
-    const Floats near_odd = times(OUT == 4 ? P / kAtP : 0.5f, w1);
-    y(1, hn::Add(near, near_odd));
-    y(2, hn::Sub(near, near_odd));
-    if constexpr (OUT == 4) {
-      const Floats far = times(1 / kAtQ, plus_times(w0, QQ, w2)), far_odd = times(Q / kAtQ, w1);
+    if constexpr (S::kSixPoints) {
+      Floats near = w2, near_odd = w1, far = w2, far_odd = w1;
+      if constexpr (S::kKernel == 5) {
+        const Floats w3 = w(3), w4 = w(4);
+        near = plus_times(w2, PP, w4);
+        near_odd = plus_times(w1, PP, w3);
+        far = plus_times(w2, QQ, w4);
+        far_odd = plus_times(w1, QQ, w3);
+        y(5, w4);
+      } else {
+        y(5, w2);
+      }
+      near = times(1 / kAtP, plus_times(w0, PP, near));
+      near_odd = times(P / kAtP, near_odd);
+      far = times(1 / kAtQ, plus_times(w0, QQ, far));
+      far_odd = times(Q / kAtQ, far_odd);
+      y(0, times(1 / kAt0, w0));
+      y(1, hn::Add(near, near_odd));
+      y(2, hn::Sub(near, near_odd));
       y(3, hn::Add(far, far_odd));
       y(4, hn::Sub(far, far_odd));
+    } else {
+      const Floats near = times(0.5f, hn::Add(w0, w2)), near_odd = times(0.5f, w1);
+      y(0, w0);
+      y(1, hn::Add(near, near_odd));
+      y(2, hn::Sub(near, near_odd));
+      y(3, w2);
     }
   }
 };
 
-template <int OUT>
+template <class S>
 struct OutputLine {  // A^T m
-  static constexpr int kFrom = OUT + 2, kTo = OUT;
+  static constexpr int kFrom = S::kSide, kTo = S::kOut;
   template <class X, class Y>
   static HWY_INLINE void run(const X& m, const Y& y) {
     const Floats m0 = m(0), m1 = m(1), m2 = m(2), m3 = m(3);
-    if constexpr (OUT == 4) {
+    if constexpr (S::kSixPoints) {
       const Floats m4 = m(4), m5 = m(5);
-      const Floats near = hn::Add(m1, m2), near_odd = times(P, hn::Sub(m1, m2));
-      const Floats far = hn::Add(m3, m4), far_odd = times(Q, hn::Sub(m3, m4));
+      const Floats near = hn::Add(m1, m2), near_odd = times(P, hn::Sub(m1, m2)), far = hn::Add(m3, m4);
       y(0, hn::Add(hn::Add(m0, near), far));
-      y(1, hn::Add(near_odd, far_odd));
-      y(2, plus_times(times(PP, near), QQ, far));
-      y(3, hn::Add(plus_times(times(PP, near_odd), QQ, far_odd), m5));
+      if constexpr (S::kOut == 4) {
+        const Floats far_odd = times(Q, hn::Sub(m3, m4));
+        y(1, hn::Add(near_odd, far_odd));
+        y(2, plus_times(times(PP, near), QQ, far));
+        y(3, hn::Add(plus_times(times(PP, near_odd), QQ, far_odd), m5));
+      } else {
+        y(1, hn::Add(plus_times(near_odd, Q, hn::Sub(m3, m4)), m5));
+      }
     } else {
       y(0, hn::Add(hn::Add(m0, m1), m2));
       y(1, hn::Sub(hn::Sub(m1, m2), m3));
@@ -89,22 +120,29 @@ struct OutputLine {  // A^T m
   }
 };
 
-template <int OUT>
+template <class S>
 struct DyLine {  // A y
-  static constexpr int kFrom = OUT, kTo = OUT + 2;
+  static constexpr int kFrom = S::kOut, kTo = S::kSide;
   template <class X, class Y>
   static HWY_INLINE void run(const X& y, const Y& e) {
     const Floats y0 = y(0), y1 = y(1);
     e(0, y0);
-    if constexpr (OUT == 4) {
-      const Floats y2 = y(2), y3 = y(3);
-      const Floats near = plus_times(y0, PP, y2), near_odd = times(P, plus_times(y1, PP, y3));
-      const Floats far = plus_times(y0, QQ, y2), far_odd = times(Q, plus_times(y1, QQ, y3));
-      e(1, hn::Add(near, near_odd));
-      e(2, hn::Sub(near, near_odd));
-      e(3, hn::Add(far, far_odd));
-      e(4, hn::Sub(far, far_odd));
-      e(5, y3);
+    if constexpr (S::kSixPoints) {
+      Floats near = y0, near_odd = y1, far = y0, far_odd = y1;
+      if constexpr (S::kOut == 4) {
+        const Floats y2 = y(2), y3 = y(3);
+        near = plus_times(y0, PP, y2);
+        near_odd = plus_times(y1, PP, y3);
+        far = plus_times(y0, QQ, y2);
+        far_odd = plus_times(y1, QQ, y3);
+        e(5, y3);
+      } else {
+        e(5, y1);
+      }
+      e(1, plus_times(near, P, near_odd));
+      e(2, minus_times(near, P, near_odd));
+      e(3, plus_times(far, Q, far_odd));
+      e(4, minus_times(far, Q, far_odd));
     } else {
       e(1, hn::Add(y0, y1));
       e(2, hn::Sub(y0, y1));
@@ -113,18 +151,23 @@ struct DyLine {  // A y
   }
 };
 
-template <int OUT>
+template <class S>
 struct DwLine {  // G^T m
-  static constexpr int kFrom = OUT + 2, kTo = 3;
+  static constexpr int kFrom = S::kSide, kTo = S::kKernel;
   template <class X, class Y>
   static HWY_INLINE void run(const X& m, const Y& w) {
     const Floats m0 = m(0), m1 = m(1), m2 = m(2), m3 = m(3);
     const Floats near = hn::Add(m1, m2), near_odd = hn::Sub(m1, m2);
-    if constexpr (OUT == 4) {
+    if constexpr (S::kSixPoints) {
       const Floats m4 = m(4), m5 = m(5), far = hn::Add(m3, m4), far_odd = hn::Sub(m3, m4);
       w(0, plus_times(plus_times(times(1 / kAt0, m0), 1 / kAtP, near), 1 / kAtQ, far));
       w(1, plus_times(times(P / kAtP, near_odd), Q / kAtQ, far_odd));
-      w(2, plus_times(plus_times(m5, PP / kAtP, near), QQ / kAtQ, far));
+      const Floats last = S::kKernel == 5 ? zeros() : m5;
+      w(2, plus_times(plus_times(last, PP / kAtP, near), QQ / kAtQ, far));
+      if constexpr (S::kKernel == 5) {
+        w(3, plus_times(times(P * PP / kAtP, near_odd), Q * QQ / kAtQ, far_odd));
+        w(4, plus_times(plus_times(m5, PP * PP / kAtP, near), QQ * QQ / kAtQ, far));
+      }
     } else {
       w(0, plus_times(m0, 0.5f, near));
       w(1, times(0.5f, near_odd));
@@ -169,6 +212,48 @@ HWY_INLINE void transform_pixels(const TilePixels<Line::kFrom>& pixels, int64_t 
         },
         store);
   }
+}
+
+// A vector of images: WHOLE, or n of them.
+template <bool WHOLE>
+HWY_INLINE Floats load_images(const float* p, int64_t n) {
+  return WHOLE ? hn::LoadU(Tag(), p) : load_part(p, n);
+}
+template <bool WHOLE>
+HWY_INLINE void store_images(Floats v, float* p, int64_t n) {
+  if constexpr (WHOLE)
+    hn::StoreU(v, Tag(), p);
+  else
+    store_part(v, p, n);
+}
+
+// One row of the points of a tile of dy in a sheaf, F(2x2, 5x5): upper + at * lower, two pixels each, transformed along
+// the row. A channel's points are `step` apart from the next one's, `plane` among each other.
+template <bool WHOLE, bool UPPER, bool LOWER>
+HWY_INLINE void transform_dy_row(const Sheaf& dy, const float* upper, float at, int64_t n, float* e, int64_t step,
+                                 int64_t plane) {
+  const int64_t rest = dy.images - n, pixel = dy.channels * dy.images, line = dy.w * pixel;
+  for (int64_t o = 0; o < dy.channels; ++o, upper += dy.images, e += step)
+    DyLine<Tiles25>::run(
+        [&](int s) HWY_ATTR {
+          const float* p = upper + s * pixel;
+          if constexpr (!LOWER) return load_images<WHOLE>(p, rest);
+          const Floats lower = load_images<WHOLE>(p + line, rest);
+          return UPPER ? plus_times(load_images<WHOLE>(p, rest), at, lower) : lower;
+        },
+        [&](int j, Floats x) HWY_ATTR { hn::Store(x, Tag(), e + j * plane); });
+}
+template <bool WHOLE>
+HWY_INLINE void transform_dy_row(const Sheaf& dy, int64_t i, int64_t ty, int64_t tx, int64_t n, float* e, int64_t step,
+                                 int64_t plane) {
+  constexpr float kAt[] = {0, P, -P, Q, -Q, 0};
+  const float* upper = dy.at(ty * 2, tx * 2, 0) + n;
+  if (i == 0)
+    transform_dy_row<WHOLE, true, false>(dy, upper, 0, n, e, step, plane);
+  else if (i == 5)
+    transform_dy_row<WHOLE, false, true>(dy, upper, 0, n, e, step, plane);
+  else
+    transform_dy_row<WHOLE, true, true>(dy, upper, kAt[i], n, e, step, plane);
 }
 
 }  // namespace situ::cpu::HWY_NAMESPACE

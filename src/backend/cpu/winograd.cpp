@@ -149,7 +149,7 @@ WinogradConv conv_of_dw(const ops::OpView& v) {
 }
 
 double winograd_rank(const WinogradConv& conv, double cost) {
-  const double ratio = cost / (9.0 * static_cast<double>(conv.pixels() * conv.c * conv.o));
+  const double ratio = cost / static_cast<double>(conv.taps() * conv.pixels() * conv.c * conv.o);
   return ratio < 1 ? 0.4 * ratio - 0.45 : 1 + ratio;
 }
 

@@ -13,7 +13,7 @@ struct TiledImages {
   float* data = nullptr;
   const float* zeros = nullptr;
   int64_t h = 0, w = 0, pitch = 0, channels = 0;
-  int64_t tiles_h = 0, tiles_w = 0, out = 4;
+  int64_t tiles_h = 0, tiles_w = 0, out = 4, points = 36;
   int64_t top = 0, left = 0;  // how far the first tile reaches into the padding
 
   TiledImages() = default;
@@ -27,6 +27,7 @@ struct TiledImages {
         tiles_h(tiles.h),
         tiles_w(tiles.w),
         out(tiles.out),
+        points(tiles.points()),
         top(before_y),
         left(before_x) {}
 };
@@ -93,7 +94,8 @@ void multiply_points(const PanelSet& set, const PointProduct& p);
 struct WinogradConv {
   ops::Window window;  // slides over the images read
   int64_t images = 0, c = 0, o = 0, groups = 1;
-  bool fits() const { return groups == 1 && ops::winograd::fits(window); }
+  int64_t taps() const { return window.y.kernel * window.x.kernel; }
+  bool fits(int64_t kernel) const { return groups == 1 && ops::winograd::fits(window, kernel); }
   ops::winograd::Tiles tiles(int64_t out) const { return ops::winograd::tiles_of(window, images, out); }
   int64_t pixels() const { return images * window.y.out * window.x.out; }
 };

@@ -1,6 +1,7 @@
-// winograd.cpp -- 3x3 convolutions with stride 1, forward and data gradient, by Winograd's tiles (ops/winograd.h).
+// winograd.cpp -- 3x3 and 5x5 convolutions with stride 1, forward and data gradient, by Winograd's tiles
+// (ops/winograd.h).
 //
-//   winograd_weights  u[panel, point, k, cols] = G w G^T of w[3,3,K,N] in place, or of its panels [panel, tap, k, cols]
+//   winograd_weights  u[panel, point, k, cols] = G w G^T of w[R,R,K,N] in place, or of its panels [panel, tap, k, cols]
 //   conv2d_winograd   y, scratch: a unit is a block of tiles and a few panels. A few channels at a time, its tiles are
 //                     transformed and multiplied point by point; the sums stay in the L2 cache until they are
 //                     transformed back with the epilogue. With few blocks the weights are transformed on the way too,
@@ -57,6 +58,11 @@ struct TileBlock {
   int64_t first = 0, last = 0, k0 = 0, k1 = 0, col = 0, cols = 0;
   Points v, u, m;
 };
+struct Transforms {
+  void (*images)(const TileConv&, const TileBlock&);
+  void (*results)(const TileConv&, const TileBlock&);
+  void (*weights)(const WeightTask&);
+};
 
 }  // namespace
 }  // namespace situ::cpu
@@ -66,42 +72,43 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-template <int OUT>
+template <class S>
 void transform_weights(const WeightTask& t) {
-  constexpr int kIn = OUT + 2;
+  constexpr int kIn = S::kSide;
   for (int64_t row = 0; row < t.rows; ++row)
     for (int64_t j = 0; j < t.tn; j += lanes()) {
       const float* from = t.w + row * t.pitch + j;
       float* to = t.u + row * t.tn + j;
       const int64_t n = t.columns - j;
       const auto load = [&](int r, int s)
-                            HWY_ATTR { return n > 0 ? load_up_to(from + (r * 3 + s) * t.tap, n) : zeros(); };
-      transform<WeightLine<OUT>>(
+                            HWY_ATTR { return n > 0 ? load_up_to(from + (r * S::kKernel + s) * t.tap, n) : zeros(); };
+      transform<WeightLine<S>>(
           load, [&](int r, int s, Floats v) HWY_ATTR { hn::StoreU(v, Tag(), to + (r * kIn + s) * t.plane); });
     }
 }
 
-template <int OUT>
+template <class S>
 void transform_images(const TileConv& c, const TileBlock& b) {
   for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePixels<OUT + 2> pixels(c.x, tile);
+    const TilePixels<S::kSide> pixels(c.x, tile);
     for (int64_t k = b.k0; k < b.k1; k += lanes())
-      transform_pixels<InputLine<OUT>>(pixels, k, b.k1 - k, b.v.at(0, tile - b.first, k - b.k0), b.v.plane);
+      transform_pixels<InputLine<S>>(pixels, k, b.k1 - k, b.v.at(0, tile - b.first, k - b.k0), b.v.plane);
   }
 }
 
-template <int OUT>
+template <class S>
 void transform_results(const TileConv& c, const TileBlock& b) {
-  constexpr int kIn = OUT + 2;
+  constexpr int kIn = S::kSide;
   for (int64_t tile = b.first; tile < b.last; ++tile) {
     const TilePlace place(c.y, tile);
-    const int64_t rows = std::min<int64_t>(OUT, c.y.h - place.y), cols = std::min<int64_t>(OUT, c.y.w - place.x);
+    const int64_t rows = std::min<int64_t>(S::kOut, c.y.h - place.y),
+                  cols = std::min<int64_t>(S::kOut, c.y.w - place.x);
     const int64_t first = (place.image * c.y.h + place.y) * c.y.w + place.x;
     for (int64_t j = 0; j < b.cols; j += lanes()) {
       const float* from = b.m.at(0, tile - b.first, j);
       const int64_t col = b.col + j, n = c.y.channels - col;
       if (n <= 0) break;
-      transform<OutputLine<OUT>>(
+      transform<OutputLine<S>>(
           [&](int r, int s) HWY_ATTR { return hn::LoadU(Tag(), from + (r * kIn + s) * b.m.plane); },
           [&](int r, int s, Floats v) HWY_ATTR {
             if (r >= rows || s >= cols) return;
@@ -112,12 +119,13 @@ void transform_results(const TileConv& c, const TileBlock& b) {
   }
 }
 
-void weights4(const WeightTask& t) { transform_weights<4>(t); }
-void weights2(const WeightTask& t) { transform_weights<2>(t); }
-void images4(const TileConv& c, const TileBlock& b) { transform_images<4>(c, b); }
-void images2(const TileConv& c, const TileBlock& b) { transform_images<2>(c, b); }
-void results4(const TileConv& c, const TileBlock& b) { transform_results<4>(c, b); }
-void results2(const TileConv& c, const TileBlock& b) { transform_results<2>(c, b); }
+template <class S>
+Transforms transforms_of() {
+  return {transform_images<S>, transform_results<S>, transform_weights<S>};
+}
+Transforms transforms(int64_t out, int64_t side) {
+  return out == 4 ? transforms_of<Tiles43>() : side == 6 ? transforms_of<Tiles25>() : transforms_of<Tiles23>();
+}
 
 }  // namespace
 }  // namespace situ::cpu::HWY_NAMESPACE
@@ -126,27 +134,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace situ::cpu {
 namespace {
-HWY_EXPORT(weights4);
-HWY_EXPORT(weights2);
-HWY_EXPORT(images4);
-HWY_EXPORT(images2);
-HWY_EXPORT(results4);
-HWY_EXPORT(results2);
+HWY_EXPORT(transforms);
 
 // --- weights --------------------------------------------------------------------------------------------------------
 Work bind_weights(const Call& call) {
   const Operand &w = call.in[0], &u = call.out[0];
   const bool packed = w.shape().rank() == 3;
-  const int64_t tn = call.attrs.integer("columns"), panels = u.shape()[0], points = u.shape()[1];
-  const int64_t k = packed ? w.shape()[1] / 9 : w.shape()[2], n = packed ? panels * tn : w.cols();
+  const int64_t tn = call.attrs.integer("columns"), out = call.attrs.integer("out"), side = call.attrs.integer("side");
+  const int64_t panels = u.shape()[0], points = side * side, taps = (side - out + 1) * (side - out + 1);
+  const int64_t k = packed ? w.shape()[1] / taps : w.shape()[2], n = packed ? panels * tn : w.cols();
   SITU_ASSERT(u.pitch == u.cols() && u.cols() == Points::plane_of(k, tn) && panels == ceil_div(n, tn));
   SITU_ASSERT(!packed || w.pitch == tn || panels == 1);
   const int64_t rows = std::max<int64_t>(1, 2048 / tn), chunks = ceil_div(k, rows);
-  const int64_t tap = k * w.pitch, panel_step = packed ? 9 * k * tn : tn;
+  const int64_t tap = k * w.pitch, panel_step = packed ? taps * k * tn : tn;
   const float* from = w.f32();
   float* to = u.f32();
   const int64_t pitch = w.pitch, plane = u.pitch;
-  const auto run = points == 36 ? &HWY_DYNAMIC_DISPATCH(weights4) : &HWY_DYNAMIC_DISPATCH(weights2);
+  const auto run = HWY_DYNAMIC_DISPATCH(transforms)(out, side).weights;
   return {panels * chunks, [=](int64_t task) {
             const int64_t panel = task / chunks, row = task % chunks * rows;
             run({.w = from + panel * panel_step + row * pitch,
@@ -186,12 +190,6 @@ int64_t scratch_floats(const Cut& cut, int64_t points, bool fused) {
                    (fused ? Points::plane_of(cut.depth, cut.columns) : 0));
 }
 
-using Transform = void (*)(const TileConv&, const TileBlock&);
-struct Transforms {
-  Transform images, results;
-  void (*weights)(const WeightTask&);
-};
-
 // The weights of the block's channels and columns, panel after panel.
 void make_weights(const TileConv& c, const TileBlock& b, void (*run)(const WeightTask&)) {
   WeightTask t = c.weights;
@@ -207,7 +205,7 @@ void make_weights(const TileConv& c, const TileBlock& b, void (*run)(const Weigh
 }
 
 void run_unit(const TileConv& c, TileBlock& b, const Transforms& run) {
-  const int64_t points = (c.x.out + 2) * (c.x.out + 2), tn = c.panels.tn, panel = b.col / tn;
+  const int64_t points = c.x.points, tn = c.panels.tn, panel = b.col / tn;
   PointProduct product{.points = points,
                        .m = b.last - b.first,
                        .terms = c.x.channels < 128 ? 16 : 32,
@@ -233,7 +231,7 @@ void run_unit(const TileConv& c, TileBlock& b, const Transforms& run) {
 }
 
 void run_task(const TileConv& c, int64_t task, const Transforms& run) {
-  const int64_t points = (c.x.out + 2) * (c.x.out + 2);
+  const int64_t points = c.x.points;
   const Cut& cut = c.cut;
   TileBlock b;
   b.v = Points(c.scratch + task * c.scratch_pitch, cut.block, cut.depth);
@@ -250,10 +248,11 @@ void run_task(const TileConv& c, int64_t task, const Transforms& run) {
 
 Work bind_tiles(const Call& call) {
   const Operand &x = call.in[0], &u = call.in[1], &y = call.out[0], &scratch = call.out[1];
-  const int64_t out = call.attrs.integer("out"), lanes = call.tuning().get("simd.lanes", 8);
+  const int64_t out = call.attrs.integer("out"), side = call.attrs.integer("side");
+  const int64_t taps = (side - out + 1) * (side - out + 1), lanes = call.tuning().get("simd.lanes", 8);
   const ir::Ints& before = call.attrs.ints("before");
   const int64_t h = ceil_div(y.shape()[1], out), w = ceil_div(y.shape()[2], out);
-  const ops::winograd::Tiles tiles{out, h, w, y.shape()[0] * h * w};
+  const ops::winograd::Tiles tiles{out, side, h, w, y.shape()[0] * h * w};
   TileConv c;
   c.x = TiledImages(x, tiles, before[0], before[1]);
   c.y = TiledImages(y, tiles, 0, 0);
@@ -269,9 +268,9 @@ Work bind_tiles(const Call& call) {
     c.weights.tn = c.panels.tn;
     c.weights.pitch = u.pitch;
     c.weights.tap = x.cols() * u.pitch;
-    c.weight_panel = packed ? 9 * x.cols() * u.pitch : c.panels.tn;
-    SITU_ASSERT(packed ? u.pitch == panel_width(call.tuning()) && u.rows() == c.panels.panels * 9 * x.cols()
-                       : u.rows() == 9 * x.cols());
+    c.weight_panel = packed ? taps * x.cols() * u.pitch : c.panels.tn;
+    SITU_ASSERT(packed ? u.pitch == panel_width(call.tuning()) && u.rows() == c.panels.panels * taps * x.cols()
+                       : u.rows() == taps * x.cols());
   } else {
     SITU_ASSERT(u.shape()[0] == c.panels.panels && u.shape()[1] == tiles.points());
   }
@@ -279,9 +278,7 @@ Work bind_tiles(const Call& call) {
   c.scratch_pitch = scratch.pitch;
   SITU_ASSERT(scratch.rows() == c.cut.tasks && scratch.cols() == scratch_floats(c.cut, tiles.points(), c.fused));
   c.epilogue = bind_epilogue(call, 2);
-  Transforms run{&HWY_DYNAMIC_DISPATCH(images4), &HWY_DYNAMIC_DISPATCH(results4), &HWY_DYNAMIC_DISPATCH(weights4)};
-  if (out == 2)
-    run = {&HWY_DYNAMIC_DISPATCH(images2), &HWY_DYNAMIC_DISPATCH(results2), &HWY_DYNAMIC_DISPATCH(weights2)};
+  const Transforms run = HWY_DYNAMIC_DISPATCH(transforms)(out, side);
   return {c.cut.tasks, [=](int64_t task) { run_task(c, task, run); }};
 }
 
@@ -296,7 +293,9 @@ double cost_of(const WinogradConv& f, int64_t out, const device::Tuning& tuning)
   return rows * c * o + kTransformCost * (rows * c * static_cast<double>(cut.groups) + rows * o + weights);
 }
 
-bool accepts(const WinogradConv& f, int64_t out) { return f.fits() && ops::winograd::exact_enough(f.window, f.c, out); }
+bool accepts(const WinogradConv& f, int64_t out) {
+  return (f.fits(3) || (out == 2 && f.fits(5))) && ops::winograd::exact_enough(f.window, f.c, out);
+}
 
 void expand_with(device::Expansion& e, const WinogradConv& f, int64_t out, ir::Value weights) {
   const ops::winograd::Tiles t = f.tiles(out);
@@ -307,8 +306,8 @@ void expand_with(device::Expansion& e, const WinogradConv& f, int64_t out, ir::V
   inputs[1] = weights;
   if (!fused)
     inputs[1] = e.launch("winograd_weights", {weights}, f32({ceil_div(f.o, tn), points, Points::plane_of(f.c, tn)}),
-                         {{"columns", tn}});
-  ir::Attrs attrs{{"out", out}, {"before", ir::Ints{f.window.y.before, f.window.x.before}}};
+                         {{"columns", tn}, {"out", out}, {"side", t.side}});
+  ir::Attrs attrs{{"out", out}, {"side", t.side}, {"before", ir::Ints{f.window.y.before, f.window.x.before}}};
   attrs.set("epilogue", e.attrs().text("epilogue", ""));
   const Type scratch = f32({cut.tasks, scratch_floats(cut, points, fused)});
   e.result(0, e.launch_all("conv2d_winograd", inputs, {e.out_type(0), scratch}, attrs)[0]);
@@ -341,7 +340,7 @@ template <int out>
 void expand_dx(device::Expansion& e) {
   const WinogradConv f = conv_of_dx(e.view());
   const int64_t tn = panel_width(e.target().tuning);
-  const ir::Value packed = e.launch("pack_dx", {e.in(1)}, f32({ceil_div(f.o, tn), 9 * f.c, tn}));
+  const ir::Value packed = e.launch("pack_dx", {e.in(1)}, f32({ceil_div(f.o, tn), f.taps() * f.c, tn}));
   expand_with(e, f, out, packed);
 }
 

@@ -1,4 +1,5 @@
-// winograd_dw.cpp -- the weight gradient of 3x3 convolutions with stride 1 by Winograd's tiles (ops/winograd.h).
+// winograd_dw.cpp -- the weight gradient of 3x3 convolutions with stride 1 by Winograd's tiles
+// (ops/winograd.h).
 //
 //   conv2d_dw_winograd   dw[r,s,c,o] = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G, scratch
 //                        with a result [S,R,S,C,O] the tiles are split into S parts, for sum_splits to add in order
@@ -45,6 +46,10 @@ struct DwBlock {
   Points v, e, m;
   float* dw = nullptr;
 };
+struct Transforms {
+  void (*block)(const TileDw&, const DwBlock&);
+  void (*sums)(const TileDw&, const DwBlock&);
+};
 
 }  // namespace
 }  // namespace situ::cpu
@@ -64,29 +69,31 @@ void transform_tiles(const TiledImages& images, const DwBlock& b, int64_t from, 
   }
 }
 
-template <int OUT>
+template <class S>
 void transform_block(const TileDw& d, const DwBlock& b) {
-  transform_tiles<InputLine<OUT>>(d.x, b, b.c0, b.c1, b.v);
-  transform_tiles<DyLine<OUT>>(d.dy, b, b.o0, b.o1, b.e);
+  transform_tiles<InputLine<S>>(d.x, b, b.c0, b.c1, b.v);
+  transform_tiles<DyLine<S>>(d.dy, b, b.o0, b.o1, b.e);
 }
 
-template <int OUT>
+template <class S>
 void transform_sums(const TileDw& d, const DwBlock& b) {
-  constexpr int kIn = OUT + 2;
+  constexpr int kIn = S::kSide;
   for (int64_t c = b.c0; c < b.c1; ++c)
     for (int64_t o = b.o0; o < b.o1; o += lanes()) {
       const float* from = b.m.at(0, c - b.c0, o - b.o0);
-      transform<DwLine<OUT>>([&](int i, int j) HWY_ATTR { return hn::LoadU(Tag(), from + (i * kIn + j) * b.m.plane); },
-                             [&](int r, int s, Floats v) HWY_ATTR {
-                               store_up_to(v, b.dw + ((r * 3 + s) * d.x.channels + c) * d.dw_pitch + o, b.o1 - o);
-                             });
+      transform<DwLine<S>>([&](int i, int j) HWY_ATTR { return hn::LoadU(Tag(), from + (i * kIn + j) * b.m.plane); },
+                           [&](int r, int s, Floats v) HWY_ATTR {
+                             store_up_to(v, b.dw + ((r * S::kKernel + s) * d.x.channels + c) * d.dw_pitch + o,
+                                         b.o1 - o);
+                           });
     }
 }
 
-void block4(const TileDw& d, const DwBlock& b) { transform_block<4>(d, b); }
-void block2(const TileDw& d, const DwBlock& b) { transform_block<2>(d, b); }
-void sums4(const TileDw& d, const DwBlock& b) { transform_sums<4>(d, b); }
-void sums2(const TileDw& d, const DwBlock& b) { transform_sums<2>(d, b); }
+template <class S>
+Transforms transforms_of() {
+  return {transform_block<S>, transform_sums<S>};
+}
+Transforms transforms(int64_t out) { return out == 4 ? transforms_of<Tiles43>() : transforms_of<Tiles23>(); }
 
 }  // namespace
 }  // namespace situ::cpu::HWY_NAMESPACE
@@ -95,10 +102,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace situ::cpu {
 namespace {
-HWY_EXPORT(block4);
-HWY_EXPORT(block2);
-HWY_EXPORT(sums4);
-HWY_EXPORT(sums2);
+HWY_EXPORT(transforms);
 
 DwCut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t lanes = tuning.get("simd.lanes", 8), tn = panel_width(tuning);
@@ -120,11 +124,9 @@ int64_t scratch_floats(const DwCut& cut, int64_t points) {
                    Points::plane_of(cut.channels, cut.columns));
 }
 
-using Transform = void (*)(const TileDw&, const DwBlock&);
-
-void run_unit(const TileDw& d, int64_t unit, float* scratch, Transform block, Transform sums) {
+void run_unit(const TileDw& d, int64_t unit, float* scratch, const Transforms& transform) {
   const DwCut& cut = d.cut;
-  const int64_t points = (d.x.out + 2) * (d.x.out + 2), split = unit / cut.channel_groups / cut.column_groups;
+  const int64_t points = d.x.points, split = unit / cut.channel_groups / cut.column_groups;
   DwBlock b;
   b.c0 = unit / cut.column_groups % cut.channel_groups * cut.channels;
   b.c1 = std::min(b.c0 + cut.channels, d.x.channels);
@@ -137,7 +139,7 @@ void run_unit(const TileDw& d, int64_t unit, float* scratch, Transform block, Tr
   const int64_t begin = d.count * split / cut.splits, end = d.count * (split + 1) / cut.splits, tn = d.panels.tn;
   for (b.first = begin; b.first < end; b.first = b.last) {
     b.last = std::min(end, b.first + cut.block);
-    block(d, b);
+    transform.block(d, b);
     multiply_points(d.panels, {.points = points,
                                .m = b.c1 - b.c0,
                                .k = b.last - b.first,
@@ -154,13 +156,13 @@ void run_unit(const TileDw& d, int64_t unit, float* scratch, Transform block, Tr
                                .panel1 = ceil_div(b.o1, tn),
                                .accumulate = b.first != begin});
   }
-  sums(d, b);
+  transform.sums(d, b);
 }
 
-void run_task(const TileDw& d, int64_t task, Transform block, Transform sums) {
+void run_task(const TileDw& d, int64_t task, const Transforms& transform) {
   const int64_t units = d.cut.units();
   for (int64_t unit = units * task / d.cut.tasks; unit < units * (task + 1) / d.cut.tasks; ++unit)
-    run_unit(d, unit, d.scratch + task * d.scratch_pitch, block, sums);
+    run_unit(d, unit, d.scratch + task * d.scratch_pitch, transform);
 }
 
 Work bind_dw(const Call& call) {
@@ -181,16 +183,15 @@ Work bind_dw(const Call& call) {
   d.part = dw.type.count() / d.cut.splits;
   SITU_ASSERT(scratch.rows() == d.cut.tasks && (dw.shape().rank() == 5 ? dw.shape()[0] : 1) == d.cut.splits);
   SITU_ASSERT(d.cut.splits == 1 || dw.pitch == dw.cols());
-  const auto block = out == 4 ? &HWY_DYNAMIC_DISPATCH(block4) : &HWY_DYNAMIC_DISPATCH(block2);
-  const auto sums = out == 4 ? &HWY_DYNAMIC_DISPATCH(sums4) : &HWY_DYNAMIC_DISPATCH(sums2);
-  return {d.cut.tasks, [=](int64_t task) { run_task(d, task, block, sums); }};
+  const Transforms transform = HWY_DYNAMIC_DISPATCH(transforms)(out);
+  return {d.cut.tasks, [=](int64_t task) { run_task(d, task, transform); }};
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
 template <int out>
 bool accepts(const ops::OpView& v, const device::Target&) {
   const WinogradConv f = conv_of_dw(v);
-  return f.fits() && ops::winograd::exact_enough_dw(f.window, f.images, out);
+  return f.fits(3) && ops::winograd::exact_enough_dw(f.window, f.images, out);
 }
 
 template <int out>

@@ -77,6 +77,7 @@ TEST(EstimateWork, ClassesOfKernels) {
                                                     {"matmul_packed", Class::product},
                                                     {"conv_dw_inside", Class::convolution},
                                                     {"conv2d_winograd", Class::winograd},
+                                                    {"conv2d_dx_winograd_images", Class::winograd},
                                                     {"winograd_input", Class::arrange},
                                                     {"winograd_small", Class::winograd},
                                                     {"conv2d_depthwise_dx", Class::depthwise},
@@ -107,6 +108,15 @@ TEST(EstimateWork, CountsWhatTheKernelDoes) {
                                  1e9,
                                  100};
   EXPECT_DOUBLE_EQ(work_of(tiles, target).flops, 2.0 * 36 * (2 * 4 * 2) * 3 * 5) << "whole tiles of 36 products";
+  const ir::Attrs of_images{{"images", int64_t{4}}, {"out", int64_t{2}}, {"side", int64_t{6}}};
+  const device::TensorArg x{0, 0, 12, f32({2, 8, 8, 3 * 4})}, y{0, 0, 20, f32({2, 4, 4, 5 * 4})};
+  const double products = 2.0 * 36 * (2 * 4) * (2 * 2) * 3 * 5;  // of eight images, four tiles each
+  for (const device::LaunchSpec& launch :
+       {device::LaunchSpec{{"conv2d_winograd_images", {}, {}, of_images}, {x}, {y}, 1e9, 100},
+        device::LaunchSpec{{"conv2d_dx_winograd_images", {}, {}, of_images}, {y}, {x}, 1e9, 100},
+        device::LaunchSpec{
+            {"conv2d_dw_winograd_images", {}, {}, of_images}, {x, {0, 0, 5, f32({8, 4, 4, 5})}}, {y}, 1e9, 100}})
+    EXPECT_DOUBLE_EQ(work_of(launch, target).flops, products) << launch.node.op;
   device::LaunchSpec pool{{"max_pool_grad", {}, {}, {{"kernel", ir::Ints{3, 3}}, {"stride", ir::Ints{2, 2}}}},
                           {},
                           {{0, 0, 4, f32({1, 8, 8, 4})}},

@@ -25,6 +25,7 @@ constexpr Name kNames[] = {
 constexpr Name kParts[] = {
     {Class::depthwise, "depthwise"},
     {Class::winograd, "conv2d_winograd"},
+    {Class::winograd, "conv2d_dx_winograd"},
     {Class::winograd, "conv2d_dw_winograd"},
     {Class::winograd, "winograd_small"},
     {Class::arrange, "winograd_"},
@@ -66,17 +67,19 @@ int64_t lanes(const device::Target& target) {
   return target.backend == "cpu" ? target.tuning.get("simd.lanes", 4) : target.tuning.get("gemm.VW", 4);
 }
 
-// Multiplications of Winograd's tiles: side^2 products of channels by results for up to out^2 pixels.
+// Multiplications of Winograd's tiles: side^2 products of channels by results for up to out^2 pixels. Where images lie
+// side by side, so many are counted with either.
 double winograd_flops(const device::LaunchSpec& launch) {
   const ir::Attrs& attrs = launch.node.attrs;
   const int64_t out = attrs.integer("out"), side = attrs.integer("side", out + 2);
-  const bool weights = launch.node.op.find("dw") != std::string::npos;  // x, dy -> dw
-  const device::TensorArg& image = weights ? launch.in[1] : launch.out[0];
+  const auto is = [&](std::string_view part) { return launch.node.op.find(part) != std::string::npos; };
+  const device::TensorArg& results = is("dw") ? launch.in[1] : launch.out[0];
+  const device::TensorArg& tiled = is("dx") ? launch.in[0] : results;  // whose pixels the tiles divide up
   const int64_t tiles = attrs.has("tiles")
                             ? attrs.ints("tiles")[5]
-                            : image.shape()[0] * ceil_div(image.shape()[1], out) * ceil_div(image.shape()[2], out);
+                            : tiled.shape()[0] * ceil_div(tiled.shape()[1], out) * ceil_div(tiled.shape()[2], out);
   return 2 * static_cast<double>(side * side * tiles) * static_cast<double>(launch.in[0].cols()) *
-         static_cast<double>(image.cols());
+         static_cast<double>(results.cols()) / static_cast<double>(attrs.integer("images", 1));
 }
 
 // Values looked at: each window's taps; behind a pool whose windows overlap, those of all windows over a pixel.

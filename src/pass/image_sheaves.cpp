@@ -173,10 +173,10 @@ class Rewriter {
   void spread_if_read(const ir::Node& node) {
     const Value v = node.outputs[0];
     sheaves_[v] = rebuild_(node.inputs)[0];
-    if (chain_.spread.contains(v))
-      rebuild_.copy(node);
-    else
+    if (!chain_.spread.contains(v))
       rebuild_.map(v, sheaves_[v]);
+    else
+      rebuild_.copy(node);
   }
 
   Value gather(const ir::Node& reader, Value images) {

@@ -230,9 +230,9 @@ HWY_INLINE void store_images(Floats v, float* p, int64_t n) {
 // One row of the points of a tile of dy in a sheaf, F(2x2, 5x5): upper + at * lower, two pixels each, transformed along
 // the row. A channel's points are `step` apart from the next one's, `plane` among each other.
 template <bool WHOLE, bool UPPER, bool LOWER>
-HWY_INLINE void transform_dy_row(const Sheaf& dy, const float* upper, float at, int64_t n, float* e, int64_t step,
+HWY_INLINE void transform_dy_row(const Sheaves& dy, const float* upper, float at, int64_t n, float* e, int64_t step,
                                  int64_t plane) {
-  const int64_t rest = dy.images - n, pixel = dy.channels * dy.images, line = dy.w * pixel;
+  const int64_t rest = dy.all_images() - n, pixel = dy.pixel(), line = dy.line();
   for (int64_t o = 0; o < dy.channels; ++o, upper += dy.images, e += step)
     DyLine<Tiles25>::run(
         [&](int s) HWY_ATTR {
@@ -244,10 +244,10 @@ HWY_INLINE void transform_dy_row(const Sheaf& dy, const float* upper, float at, 
         [&](int j, Floats x) HWY_ATTR { hn::Store(x, Tag(), e + j * plane); });
 }
 template <bool WHOLE>
-HWY_INLINE void transform_dy_row(const Sheaf& dy, int64_t i, int64_t ty, int64_t tx, int64_t n, float* e, int64_t step,
-                                 int64_t plane) {
+HWY_INLINE void transform_dy_row(const Sheaves& dy, int64_t i, int64_t ty, int64_t tx, int64_t n, float* e,
+                                 int64_t step, int64_t plane) {
   constexpr float kAt[] = {0, P, -P, Q, -Q, 0};
-  const float* upper = dy.at(ty * 2, tx * 2, 0) + n;
+  const float* upper = dy.at(ty * 2, tx * 2, 0, n);
   if (i == 0)
     transform_dy_row<WHOLE, true, false>(dy, upper, 0, n, e, step, plane);
   else if (i == 5)

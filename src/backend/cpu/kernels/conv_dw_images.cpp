@@ -27,7 +27,8 @@ struct ImagesDw {
   const float *x = nullptr, *dy = nullptr;
   float *dw = nullptr, *sums = nullptr;
   int64_t images = 0, results = 0, dw_pitch = 0;
-  int64_t lines = 0, pixels = 0;    // of dy: lines, and pixels in one
+  int64_t lines = 0, of_image = 0, pixels = 0;  // of dy: lines of all sheaves and of one, and pixels in a line
+  int64_t x_sheaf = 0;
   int64_t x_line = 0, x_pixel = 0;  // elements of x from line to line of dy, and from pixel to pixel
   int64_t splits = 1;
   std::vector<int64_t> from = {};  // of the rows (r,s,c) of dw, elements of x from a pixel's first tap
@@ -83,7 +84,8 @@ void run_tile(const ImagesDw& d, Range lines, int64_t k0, int64_t o0, float* dw)
   const int64_t whole = d.images / lanes() * lanes();
   SITU_RESULTS(SITU_CLEAR_RESULT)
   for (int64_t line = lines.first; line < lines.last; ++line) {
-    const float *x = d.x + line * d.x_line, *dy = d.dy + line * d.pixels * d.results * d.images;
+    const float *x = d.x + line / d.of_image * d.x_sheaf + line % d.of_image * d.x_line,
+                *dy = d.dy + line * d.pixels * d.results * d.images;
     for (int64_t p = 0; p < d.pixels; ++p, x += d.x_pixel, dy += d.results * d.images) {
       int64_t n = 0;
       for (; n < whole; n += lanes()) SITU_STEP(SITU_WHOLE, SITU_MULADD_WHOLE)
@@ -148,7 +150,9 @@ Work bind_dw(const Call& call) {
   d->dw = dw.f32();
   d->dw_pitch = dw.pitch;
   if (call.attrs.flag("sums")) d->sums = call.out[1].f32();
-  d->lines = dy.shape()[1];
+  d->of_image = dy.shape()[1];
+  d->lines = dy.shape()[0] * d->of_image;
+  d->x_sheaf = x.type.count() / x.shape()[0];
   d->pixels = dy.shape()[2];
   const int64_t channels = x.cols() / d->images, line = x.shape()[2] * x.cols();
   d->x_line = stride[0] * line;
@@ -173,15 +177,16 @@ double seconds(const ops::OpView& view, const device::Target& target) {
 void expand(device::Expansion& e) {
   const Shape& x = e.view().in(0).shape;
   const ops::Window window = ops::window_of(e.attrs(), {x[1], x[2]}, e.attrs().ints("kernel"));
-  const int64_t splits = std::min(conv_dw_splits(e.view(), e.target()), window.y.out);
+  const int64_t images = images_of_sheaf(x[0], e.target().tuning);
+  const int64_t splits = std::min(conv_dw_splits(e.view(), e.target()), x[0] / images * window.y.out);
   const ops::Window padded = padded_window(window);
-  const ir::Value images = interleave(e, e.in(0), padded.y.in, padded.x.in, {window.y.before, window.x.before});
+  const ir::Value sheaves = interleave(e, e.in(0), padded.y.in, padded.x.in, {window.y.before, window.x.before});
   const ir::Value dy = interleave(e, e.in(1), window.y.out, window.x.out, {0, 0});
-  expand_by_splits(e, "conv2d_dw_images", splits, {images, dy},
+  expand_by_splits(e, "conv2d_dw_images", splits, {sheaves, dy},
                    {{"kernel", ir::Ints{window.y.kernel, window.x.kernel}},
                     {"stride", ir::Ints{window.y.stride, window.x.stride}},
                     {"dilation", ir::Ints{window.y.dilation, window.x.dilation}},
-                    {"images", x[0]},
+                    {"images", images},
                     {"splits", splits},
                     {"sums", int64_t{0}}});  // pass/image_sheaves.cpp
 }

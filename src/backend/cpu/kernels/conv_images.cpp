@@ -3,7 +3,7 @@
 //   conv2d_images     y[n,pixel,o]  = epilogue( sum over taps, c:  x[pixel at tap, c, n] * w[tap, c, o] )
 //   conv2d_dx_images  dx[n,pixel,c] = epilogue( sum over taps, o:  dy[pixel at tap, o, n] * w[tap, c, o] )
 //
-// The images come side by side, [1, H, W, C * N] (interleave.cpp): the product of each pixel is w (rows: result
+// The images come side by side, [N / L, H, W, C * L] (interleave.cpp): the product of each pixel is w (rows: result
 // channels) times a few runs of images. Unlike planes (conv_planar.cpp), whose vectors run along a row of pixels, it
 // fills its vectors whatever the width, and leaves out taps beyond the border: half of the work of a 5x5 gradient of
 // 10x10 pixels. With `sheaves` the results stay side by side, too (pass/image_sheaves.cpp).
@@ -26,7 +26,8 @@ struct Part {  // a pair of phases and its tasks
   bool joined = false;  // taps along x are neighbours in x and in w
 };
 struct Images {
-  const float* x = nullptr;  // [lines, columns, channels, images], which the image begins at (top, left) of
+  const float* x = nullptr;  // [sheaf, lines, columns, channels, images], which the image begins at (top, left) of
+  int64_t sheaf = 0;         // elements of one
   int64_t images = 0, in_h = 0, in_w = 0, channels = 0, top = 0, left = 0, line = 0;
   bool sheaves = false;
   float* y = nullptr;
@@ -42,82 +43,104 @@ struct Images {
   std::vector<Part> parts = {};
 };
 
-// The taps that meet the image, for one tile of result channels.
+// The taps that meet the image, for one tile of result channels; offsets are from where the pixel's window begins, so
+// pixels with the same taps share them.
 struct Meeting {
   TileSegment segments[kMostTaps];
   const float* pointers[kMostTaps * kMaxTileRows];
   int64_t count = 0;
 };
+struct TapRange {
+  size_t first_y = 0, last_y = 0, first_x = 0, last_x = 0;
+  bool operator==(const TapRange&) const = default;
+};
 
-void add_segment(const Images& c, const Tap& ty, const Tap& tx, int64_t pixel, int64_t taps, int64_t o, Meeting& to) {
-  to.segments[to.count] = {pixel * c.channels * c.images, taps * c.channels};
-  for (int64_t i = 0; i < c.mr; ++i)
-    to.pointers[to.count * c.mr + i] = c.weights.at(ty, tx, 0, std::min(o + i, c.results - 1));
-  ++to.count;
+// The taps [first, last) inside `size` of a window that begins at `at`.
+void clip(const std::vector<Tap>& taps, int64_t at, int64_t size, size_t& first, size_t& last) {
+  first = 0;
+  last = taps.size();
+  while (first < last && at + taps[first].offset < 0) ++first;
+  while (last > first && at + taps[last - 1].offset >= size) --last;
+}
+TapRange taps_inside(const Images& c, const Part& part, int64_t v, int64_t u) {
+  TapRange range;
+  clip(part.y.taps, v * part.y.scale, c.in_h, range.first_y, range.last_y);
+  clip(part.x.taps, u * part.x.scale, c.in_w, range.first_x, range.last_x);
+  if (range.first_x == range.last_x) range.last_y = range.first_y;
+  return range;
 }
 
-void meet(const Images& c, const Part& part, int64_t v, int64_t u, int64_t o, Meeting& to) {
-  const std::vector<Tap>& taps = part.x.taps;
-  const int64_t left = u * part.x.scale;
-  size_t first = 0, last = taps.size();
-  while (first < last && left + taps[first].offset < 0) ++first;
-  while (last > first && left + taps[last - 1].offset >= c.in_w) --last;
+void meet(const Images& c, const Part& part, const TapRange& range, int64_t o, Meeting& to) {
+  const size_t joined = part.joined ? range.last_x - range.first_x : 1;
   to.count = 0;
-  for (const Tap& ty : part.y.taps) {
-    const int64_t line = v * part.y.scale + ty.offset;
-    if (line < 0 || line >= c.in_h || first == last) continue;
-    const int64_t joined = part.joined ? static_cast<int64_t>(last - first) : 1;
-    for (size_t s = first; s < last; s += static_cast<size_t>(joined))
-      add_segment(c, ty, taps[s], (c.top + line) * c.line + c.left + left + taps[s].offset, joined, o, to);
-  }
+  for (size_t r = range.first_y; r < range.last_y; ++r)
+    for (size_t s = range.first_x; s < range.last_x; s += joined, ++to.count) {
+      const Tap &ty = part.y.taps[r], &tx = part.x.taps[s];
+      to.segments[to.count] = {(ty.offset * c.line + tx.offset) * c.channels * c.images,
+                               static_cast<int64_t>(joined) * c.channels};
+      for (int64_t i = 0; i < c.mr; ++i)
+        to.pointers[to.count * c.mr + i] = c.weights.at(ty, tx, 0, std::min(o + i, c.results - 1));
+    }
 }
 
-void run_pixel(const Images& c, const Part& part, int64_t v, int64_t u) {
+void run_tile(const Images& c, const Meeting& met, int64_t sheaf, int64_t pixel, const float* x, int64_t o) {
   static constexpr int64_t kRows[kMaxTileRows] = {0, 1, 2, 3, 4, 5, 6, 7};
   alignas(64) float tile[kMaxTileRows * kPlanarColumns];
   const int64_t pixels = c.out_h * c.out_w;
-  const int64_t pixel = (part.y.first + v * part.y.step) * c.out_w + part.x.first + u * part.x.step;
+  const size_t block = static_cast<size_t>(o / c.mr);
+  for (int64_t n = 0; n < c.images; n += c.columns) {
+    const int64_t count = std::min(c.columns, c.images - n);
+    const Tile t{.a = met.pointers,
+                 .segments = met.segments,
+                 .count = met.count,
+                 .b = x + n,
+                 .a_step = c.weights.channel,
+                 .b_step = c.images,
+                 .y = c.sheaves ? c.y + ((sheaf * pixels + pixel) * c.results + o) * c.images + n : tile,
+                 .y_pitch = c.sheaves ? c.images : kPlanarColumns,
+                 .rows = kRows,
+                 .m = std::min(c.mr, c.results - o),
+                 .n = count,
+                 .bias_by_row = true,
+                 .epilogue = c.by_plane.empty() ? nullptr : &c.by_plane[block]};
+    (count % c.lanes ? c.last_tile : c.tiles[count / c.lanes])(t);
+    if (c.sheaves) continue;
+    c.store({.tile = tile,
+             .m = t.m,
+             .n = count,
+             .y = c.y + ((sheaf * c.images + n) * pixels + pixel) * c.y_pitch + o,
+             .y_step = pixels * c.y_pitch,
+             .row = (sheaf * c.images + n) * pixels + pixel,
+             .row_step = pixels,
+             .col = o,
+             .epilogue = c.by_plane.empty() ? &c.epilogue : nullptr});
+  }
+}
+
+// Pixels [begin, end) of one part of one sheaf.
+void run_pixels(const Images& c, const Part& part, int64_t sheaf, int64_t begin, int64_t end) {
   Meeting met;
   for (int64_t o = 0; o < c.results; o += c.mr) {
-    meet(c, part, v, u, o, met);
-    const size_t block = static_cast<size_t>(o / c.mr);
-    for (int64_t n = 0; n < c.images; n += c.columns) {
-      const int64_t count = std::min(c.columns, c.images - n);
-      const Tile t{.a = met.pointers,
-                   .segments = met.segments,
-                   .count = met.count,
-                   .b = c.x + n,
-                   .a_step = c.weights.channel,
-                   .b_step = c.images,
-                   .y = c.sheaves ? c.y + (pixel * c.results + o) * c.images + n : tile,
-                   .y_pitch = c.sheaves ? c.images : kPlanarColumns,
-                   .rows = kRows,
-                   .m = std::min(c.mr, c.results - o),
-                   .n = count,
-                   .bias_by_row = true,
-                   .epilogue = c.by_plane.empty() ? nullptr : &c.by_plane[block]};
-      (count % c.lanes ? c.last_tile : c.tiles[count / c.lanes])(t);
-      if (c.sheaves) continue;
-      c.store({.tile = tile,
-               .m = t.m,
-               .n = count,
-               .y = c.y + (n * pixels + pixel) * c.y_pitch + o,
-               .y_step = pixels * c.y_pitch,
-               .row = n * pixels + pixel,
-               .row_step = pixels,
-               .col = o,
-               .epilogue = c.by_plane.empty() ? &c.epilogue : nullptr});
+    TapRange last{.first_y = 1};  // no pixel's
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t v = i / part.x.count, u = i % part.x.count;
+      const TapRange range = taps_inside(c, part, v, u);
+      if (range != last) meet(c, part, range, o, met);
+      last = range;
+      const int64_t pixel = (part.y.first + v * part.y.step) * c.out_w + part.x.first + u * part.x.step;
+      const int64_t window = (c.top + v * part.y.scale) * c.line + c.left + u * part.x.scale;
+      run_tile(c, met, sheaf, pixel, c.x + sheaf * c.sheaf + window * c.channels * c.images, o);
     }
   }
 }
 
-void run_task(const Images& c, int64_t task) {
+void run_task(const Images& c, int64_t sheaf, int64_t task) {
   size_t at = c.parts.size() - 1;
   while (c.parts[at].first_task > task) --at;
   const Part& part = c.parts[at];
   const int64_t begin = (task - part.first_task) * c.pixels_per_task;
   const int64_t end = std::min(begin + c.pixels_per_task, part.y.count * part.x.count);
-  for (int64_t pixel = begin; pixel < end; ++pixel) run_pixel(c, part, pixel / part.x.count, pixel % part.x.count);
+  run_pixels(c, part, sheaf, begin, end);
 }
 
 Work bind_images(const Call& call, bool backward) {
@@ -130,6 +153,7 @@ Work bind_images(const Call& call, bool backward) {
   const bool sheaves = call.attrs.flag("sheaves");
   SITU_ASSERT(x.pitch == x.cols() && (!sheaves || y.pitch == y.cols()), "sheaves are dense");
   auto c = std::make_shared<Images>(Images{.x = x.f32(),
+                                           .sheaf = x.type.count() / x.shape()[0],
                                            .images = images,
                                            .in_h = size[0],
                                            .in_w = size[1],
@@ -161,7 +185,7 @@ Work bind_images(const Call& call, bool backward) {
       c->parts.push_back({py, px, tasks, !backward && px.consecutive});
       tasks += ceil_div(py.count * px.count, c->pixels_per_task);
     }
-  return {tasks, [c](int64_t task) { run_task(*c, task); }};
+  return {tasks * x.shape()[0], [c, tasks](int64_t task) { run_task(*c, task / tasks, task % tasks); }};
 }
 Work bind_forward(const Call& call) { return bind_images(call, false); }
 Work bind_dx(const Call& call) { return bind_images(call, true); }
@@ -195,7 +219,9 @@ void expand(device::Expansion& e, bool backward) {
   ir::Values inputs = e.inputs();
   inputs[0] = interleave(e, e.in(0), size[0], size[1], before);
   ir::Attrs attrs = e.attrs();
-  attrs.set("image", ir::Ints{x[1], x[2]}).set("images", x[0]).set("before", before);
+  attrs.set("image", ir::Ints{x[1], x[2]})
+      .set("images", images_of_sheaf(x[0], e.target().tuning))
+      .set("before", before);
   if (std::ranges::none_of(ops::epilogue_of(attrs), ops::takes_like_result)) attrs.set("sheaves", int64_t{0});
   e.result(0, e.launch(backward ? "conv2d_dx_images" : "conv2d_images", inputs, e.out_type(0), attrs));
 }

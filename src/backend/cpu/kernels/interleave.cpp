@@ -1,9 +1,9 @@
 // interleave.cpp -- images side by side, for kernels whose lanes are images (conv_images.cpp, conv_dw_images.cpp), and
 // back.
 //
-//   interleave_images  y[i, j, c, n] = x[n, i - top, j - left, c]      zeros around the image
-//   spread_images      y[n, i, j, c] = x[i, j, c, n]
-// All images make one sheaf, [1, H, W, C * N]. A task is a line of pixels: a matrix of runs, turned over in squares.
+//   interleave_images  y[b, i, j, c, n] = x[b * L + n, i - top, j - left, c]      zeros around the image
+//   spread_images      y[b * L + n, i, j, c] = x[b, i, j, c, n]
+// A task is a line of pixels of one sheaf: a matrix of runs, turned over in squares.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/interleave.cpp"
 #include <hwy/foreach_target.h>
@@ -22,7 +22,7 @@ namespace {
 struct Lines {
   const float* x = nullptr;
   float* y = nullptr;
-  int64_t images = 0, h = 0, w = 0, channels = 0, pitch = 0;  // of the images
+  int64_t images = 0, h = 0, w = 0, channels = 0, pitch = 0;  // of the images of one sheaf
   int64_t top = 0, left = 0, lines = 0, columns = 0;          // of the sheaf: where the image begins, and its size
 };
 }  // namespace
@@ -49,23 +49,25 @@ void turn(const float* from, int64_t from_step, int64_t rows, int64_t cols, floa
     for (int64_t r = c < whole_cols ? whole_rows : 0; r < rows; ++r) to[c * to_step + r] = from[r * from_step + c];
 }
 
-void interleave_line(const Lines& l, int64_t line) {
+void interleave_line(const Lines& l, int64_t task) {
+  const int64_t sheaf = task / l.lines, line = task % l.lines;
   const int64_t pixel = l.channels * l.images, step = l.h * l.w * l.pitch, i = line - l.top;
   const int64_t left = std::min(l.left, l.columns);
   const int64_t inside = i < 0 || i >= l.h ? 0 : std::min(l.columns - left, l.w);
-  float* y = l.y + line * l.columns * pixel;
+  float* y = l.y + task * l.columns * pixel;
   std::fill_n(y, left * pixel, 0.0f);
   std::fill_n(y + (left + inside) * pixel, (l.columns - left - inside) * pixel, 0.0f);
   y += left * pixel;
-  const float* x = l.x + i * l.w * l.pitch;
+  const float* x = l.x + sheaf * l.images * step + i * l.w * l.pitch;
   if (l.pitch == l.channels) return turn(x, step, l.images, inside * l.channels, y, l.images);
   for (int64_t j = 0; j < inside; ++j) turn(x + j * l.pitch, step, l.images, l.channels, y + j * pixel, l.images);
 }
 
-void spread_line(const Lines& l, int64_t line) {
+void spread_line(const Lines& l, int64_t task) {
+  const int64_t sheaf = task / l.lines, line = task % l.lines;
   const int64_t pixel = l.channels * l.images, step = l.h * l.w * l.pitch;
-  const float* x = l.x + line * l.w * pixel;
-  float* y = l.y + line * l.w * l.pitch;
+  const float* x = l.x + task * l.w * pixel;
+  float* y = l.y + sheaf * l.images * step + line * l.w * l.pitch;
   if (l.pitch == l.channels) return turn(x, l.images, l.w * l.channels, l.images, y, step);
   for (int64_t j = 0; j < l.w; ++j) turn(x + j * pixel, l.images, l.channels, l.images, y + j * l.pitch, step);
 }
@@ -82,11 +84,11 @@ HWY_EXPORT(spread_line);
 
 Lines lines_of(const Call& call, const Operand& images, const Operand& sheaf) {
   const Shape &s = images.shape(), &to = sheaf.shape();
-  SITU_ASSERT(sheaf.pitch == sheaf.cols() && to[0] == 1, "all images make one dense sheaf");
+  SITU_ASSERT(sheaf.pitch == sheaf.cols() && s[0] % to[0] == 0, "whole sheaves, and dense");
   const ir::Ints before = call.attrs.ints("before", {0, 0});
   return {.x = call.in[0].f32(),
           .y = call.out[0].f32(),
-          .images = s[0],
+          .images = s[0] / to[0],
           .h = s[1],
           .w = s[2],
           .channels = s[3],
@@ -99,13 +101,15 @@ Lines lines_of(const Call& call, const Operand& images, const Operand& sheaf) {
 
 Work bind_interleave(const Call& call) {
   const Lines l = lines_of(call, call.in[0], call.out[0]);
+  const int64_t sheaves = call.out[0].shape()[0];
   const auto run = &HWY_DYNAMIC_DISPATCH(interleave_line);
-  return {l.lines, [l, run](int64_t line) { run(l, line); }};
+  return {l.lines * sheaves, [l, run](int64_t task) { run(l, task); }};
 }
 Work bind_spread(const Call& call) {
   const Lines l = lines_of(call, call.out[0], call.in[0]);
+  const int64_t sheaves = call.in[0].shape()[0];
   const auto run = &HWY_DYNAMIC_DISPATCH(spread_line);
-  return {l.lines, [l, run](int64_t line) { run(l, line); }};
+  return {l.lines * sheaves, [l, run](int64_t task) { run(l, task); }};
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ constexpr int64_t kSide = 6, kOut = 2, kMostChannels = 16;
 constexpr int64_t kMostUnits = 64;  // rows of tiles of a split, a vector of images each
 
 struct ImagesDw {
-  Sheaf x;
+  Sheaves x;
   const float* dy = nullptr;
   const float* zeros = nullptr;
   int64_t h = 0, w = 0, pitch = 0, results = 0;  // of dy
@@ -72,10 +72,10 @@ struct Transformed {
 };
 
 template <bool WHOLE>
-HWY_INLINE void transform_x(const Sheaf& x, int64_t ty, int64_t tx, int64_t n, Transformed& to) {
-  const int64_t rest = x.images - n, pixel = x.channels * x.images, line = x.w * pixel;
+HWY_INLINE void transform_x(const Sheaves& x, int64_t ty, int64_t tx, int64_t n, Transformed& to) {
+  const int64_t rest = x.all_images() - n, pixel = x.pixel(), line = x.line();
   for (int64_t c = 0; c < x.channels; ++c) {
-    const float* first = x.at(ty * kOut, tx * kOut, c) + n;
+    const float* first = x.at(ty * kOut, tx * kOut, c, n);
     float* v = to.at(c, 0);
     transform<InputLine<Tiles25>>(
         [&](int i, int j) HWY_ATTR { return load_images<WHOLE>(first + i * line + j * pixel, rest); },
@@ -145,32 +145,42 @@ DyTile dy_tile(const ImagesDw& d, int64_t ty, int64_t tx, int64_t n) {
     tile.at[i] = inside ? d.dy + ((n * d.h + y) * d.w + x) * d.pitch : d.zeros;
     tile.step[i] = inside ? d.h * d.w * d.pitch : 0;
   }
-  tile.images = std::min(lanes(), d.x.images - n);
+  tile.images = std::min(lanes(), d.x.all_images() - n);
   return tile;
 }
 
+// Adds a row of tiles, a vector of images, to its own sums first: they round less than one long sum would.
+void add_unit(const ImagesDw& d, int64_t unit, Transformed& t, float* row, float* m) {
+  const int64_t channels = d.x.channels, count = kSide * kSide * channels * d.results;
+  const int64_t ty = unit % d.tiles_h, n = unit / d.tiles_h * lanes();
+  std::fill_n(row, count, 0.0f);
+  for (int64_t tx = 0; tx < d.tiles_w; ++tx) {
+    n + lanes() <= d.x.all_images() ? transform_x<true>(d.x, ty, tx, n, t) : transform_x<false>(d.x, ty, tx, n, t);
+    const DyTile dy = dy_tile(d, ty, tx, n);
+    for (int64_t o = 0; o < d.results; o += lanes())
+      for (int64_t c = 0; c < channels; c += kRows) {
+        const float* v = t.at(c, 0);
+        add_row<0>(d, dy, o, v, c, row);
+        add_row<1>(d, dy, o, v, c, row);
+        add_row<2>(d, dy, o, v, c, row);
+        add_row<3>(d, dy, o, v, c, row);
+        add_row<4>(d, dy, o, v, c, row);
+        add_row<5>(d, dy, o, v, c, row);
+      }
+  }
+  for (int64_t i = 0; i < count; i += lanes())
+    store_up_to(hn::Add(load_up_to(m + i, count - i), load_up_to(row + i, count - i)), m + i, count - i);
+}
+
 void run_split(const ImagesDw& d, int64_t split) {
-  const int64_t units = d.tiles_h * d.groups, channels = d.x.channels;
-  float* m = d.points + split * kSide * kSide * channels * d.results;
-  std::fill_n(m, kSide * kSide * channels * d.results, 0.0f);
+  const int64_t units = d.tiles_h * d.groups, count = kSide * kSide * d.x.channels * d.results;
+  float* m = d.points + split * count;
+  std::fill_n(m, count, 0.0f);
   Transformed t;
-  std::fill_n(t.v, round_up(channels, kRows) * kSide * kSide * lanes(), 0.0f);  // what fills up blocks stays 0
+  std::fill_n(t.v, round_up(d.x.channels, kRows) * kSide * kSide * lanes(), 0.0f);  // what fills up blocks stays 0
+  HWY_ALIGN float row[kSide * kSide * kMostChannels * kMostChannels];
   for (int64_t unit = units * split / d.splits; unit < units * (split + 1) / d.splits; ++unit)
-    for (int64_t tx = 0; tx < d.tiles_w; ++tx) {
-      const int64_t ty = unit % d.tiles_h, n = unit / d.tiles_h * lanes();
-      n + lanes() <= d.x.images ? transform_x<true>(d.x, ty, tx, n, t) : transform_x<false>(d.x, ty, tx, n, t);
-      const DyTile dy = dy_tile(d, ty, tx, n);
-      for (int64_t o = 0; o < d.results; o += lanes())
-        for (int64_t c = 0; c < channels; c += kRows) {
-          const float* v = t.at(c, 0);
-          add_row<0>(d, dy, o, v, c, m);
-          add_row<1>(d, dy, o, v, c, m);
-          add_row<2>(d, dy, o, v, c, m);
-          add_row<3>(d, dy, o, v, c, m);
-          add_row<4>(d, dy, o, v, c, m);
-          add_row<5>(d, dy, o, v, c, m);
-        }
-    }
+    add_unit(d, unit, t, row, m);
 }
 
 void transform_points(const PointSums& p, int64_t c) {
@@ -203,7 +213,7 @@ HWY_EXPORT(transform_points);
 Work bind_dw(const Call& call) {
   const Operand &dy = call.in[1], &points = call.out[0];
   ImagesDw d;
-  d.x = sheaf_of(call.in[0], dy.shape()[0]);
+  d.x = sheaves_of(call.in[0], call.attrs.integer("images"));
   d.dy = dy.f32();
   d.zeros = dy.zeros;
   d.h = dy.shape()[1];
@@ -212,7 +222,7 @@ Work bind_dw(const Call& call) {
   d.results = dy.cols();
   d.tiles_h = ceil_div(d.h, kOut);
   d.tiles_w = ceil_div(d.w, kOut);
-  d.groups = ceil_div(d.x.images, call.tuning().get("simd.lanes", 8));
+  d.groups = ceil_div(d.x.all_images(), call.tuning().get("simd.lanes", 8));
   d.splits = points.shape()[0];
   d.points = points.f32();
   SITU_ASSERT(points.pitch == points.cols() && std::max(d.x.channels, d.results) <= kMostChannels);
@@ -247,7 +257,9 @@ void expand(device::Expansion& e) {
   const int64_t splits = std::max(std::min<int64_t>(units, 8), ceil_div(units, kMostUnits));
   const ir::Value x =
       interleave(e, e.in(0), tiles_h * kOut + more, tiles_w * kOut + more, {f.window.y.before, f.window.x.before});
-  const ir::Value points = e.launch("conv2d_dw_winograd_images", {x, e.in(1)}, f32({splits, kSide * kSide, f.c, f.o}));
+  const ir::Value points =
+      e.launch("conv2d_dw_winograd_images", {x, e.in(1)}, f32({splits, kSide * kSide, f.c, f.o}),
+               {{"images", images_of_sheaf(f.images, e.target().tuning)}, {"out", kOut}, {"side", kSide}});
   e.result(0, e.launch("winograd_dw_points", {points}, e.out_type(0)));
 }
 

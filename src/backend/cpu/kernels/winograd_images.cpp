@@ -5,9 +5,9 @@
 //   conv2d_winograd_images    y tile  = A^T [ sum over c:  u . (B^T x B) ] A, epilogue
 //   conv2d_dx_winograd_images dx     += B [ sum over o:  u . (A dy A^T) ] B^T    over tiles, which overlap
 //
-// Images come and go side by side, [1, H, W, C * N] (interleave.cpp). Those read hold whole tiles, with zeros around.
-// The gradient is the forward pass turned round, not a convolution of a padded dy: it has no tiles of mostly zeros, and
-// a pixel at the border rounds no more than its own few terms.
+// Images come and go side by side, [N / L, H, W, C * L] (interleave.cpp). Those read hold whole tiles, with zeros
+// around. The gradient is the forward pass turned round, not a convolution of a padded dy: it has no tiles of mostly
+// zeros, and a pixel at the border rounds no more than its own few terms.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/winograd_images.cpp"
 #include <hwy/foreach_target.h>
@@ -27,11 +27,11 @@ namespace {
 
 constexpr int64_t kSide = 6, kOut = 2, kTaps = 25;
 constexpr int64_t kMostTerms = 8;      // of a sum in one piece
-constexpr int64_t kFewestTerms = 256;  // of a data gradient: its pixels at the border have few of them
+constexpr int64_t kFewestTerms = 400;  // of a data gradient: its pixels at the border have few of them
 constexpr int64_t kMostChannels = 16;  // transformed tiles of more would not stay in the L1 cache
 
 struct ImageTiles {
-  Sheaf from, to;
+  Sheaves from, to;
   int64_t tiles_h = 0, tiles_w = 0, groups = 0;
   int64_t top = 0, left = 0;  // of dx, how far its first tile reaches into the padding
   const float* u = nullptr;
@@ -175,14 +175,14 @@ HWY_INLINE void finish_tile(const ImageTiles& t, const float* v, int64_t ty, int
   const Tag d;
   const int64_t depth = t.from.channels, results = t.to.channels, width = lanes();
   const int64_t row = kSide * depth;  // pairs of channel and point in a row of points
-  const int64_t rest = t.to.images - n, pixel = results * t.to.images, line = t.to.w * pixel;
+  const int64_t rest = t.to.all_images() - n, pixel = t.to.pixel(), line = t.to.line();
   for_blocks(results, [&]<int BLOCK>(int64_t o) HWY_ATTR {
     HWY_ALIGN float half_done[BLOCK * kSide * kOut * hn::MaxLanes(d)];
     for (int64_t i = 0; i < kSide; ++i)
       multiply_row<OutputLine<Tiles25>, BLOCK>(
           v + i * row * width, t.u + i * row * t.u_pitch + o, t.u_pitch, depth,
           [&](int b, int s, Floats x) HWY_ATTR { hn::Store(x, d, half_done + ((b * kSide + i) * kOut + s) * width); });
-    float* first = t.to.at(ty * kOut, tx * kOut, o) + n;
+    float* first = t.to.at(ty * kOut, tx * kOut, o, n);
     for (int64_t b = 0; b < std::min<int64_t>(BLOCK, results - o); ++b)
       for (int s = 0; s < kOut; ++s)
         OutputLine<Tiles25>::run(
@@ -197,12 +197,12 @@ HWY_INLINE void finish_tile(const ImageTiles& t, const float* v, int64_t ty, int
 template <bool WHOLE>
 HWY_INLINE void forward_row(const ImageTiles& t, int64_t ty, int64_t n) {
   const Tag d;
-  const int64_t depth = t.from.channels, rest = t.from.images - n;
-  const int64_t pixel = depth * t.from.images, line = t.from.w * pixel;
+  const int64_t depth = t.from.channels, rest = t.from.all_images() - n;
+  const int64_t pixel = t.from.pixel(), line = t.from.line();
   HWY_ALIGN float v[kSide * kSide * kMostChannels * hn::MaxLanes(d)];
   for (int64_t tx = 0; tx < t.tiles_w; ++tx) {
     for (int64_t c = 0; c < depth; ++c) {
-      const float* first = t.from.at(ty * kOut, tx * kOut, c) + n;
+      const float* first = t.from.at(ty * kOut, tx * kOut, c, n);
       float* to = v + c * kSide * lanes();
       const int64_t row = depth * kSide * lanes();
       transform<InputLine<Tiles25>>(
@@ -214,18 +214,18 @@ HWY_INLINE void forward_row(const ImageTiles& t, int64_t ty, int64_t n) {
 }
 void run_forward(const ImageTiles& t, int64_t task) {
   const int64_t ty = task % t.tiles_h, n = task / t.tiles_h * lanes();
-  n + lanes() <= t.from.images ? forward_row<true>(t, ty, n) : forward_row<false>(t, ty, n);
+  n + lanes() <= t.from.all_images() ? forward_row<true>(t, ty, n) : forward_row<false>(t, ty, n);
 }
 
 // Adds a tile's pixels to dx, from m[c, i, j] that is transformed along its rows.
 template <bool WHOLE>
 HWY_INLINE void add_tile(const ImageTiles& t, const float* m, int64_t ty, int64_t tx, int64_t n) {
   const Tag d;
-  const int64_t top = ty * kOut - t.top, left = tx * kOut - t.left, rest = t.to.images - n;
-  const int64_t pixel = t.to.channels * t.to.images, line = t.to.w * pixel;
+  const int64_t top = ty * kOut - t.top, left = tx * kOut - t.left, rest = t.to.all_images() - n;
+  const int64_t pixel = t.to.pixel(), line = t.to.line();
   const bool inside = top >= 0 && top + kSide <= t.to.h;
   for (int64_t c = 0; c < t.to.channels; ++c) {
-    float* first = t.to.data + top * line + left * pixel + c * t.to.images + n;
+    float* first = t.to.at(top, left, c, n);
     for (int64_t j = std::max<int64_t>(0, -left); j < std::min(kSide, t.to.w - left); ++j)
       BackLine::run([&](int i) HWY_ATTR { return hn::Load(d, m + ((c * kSide + i) * kSide + j) * lanes()); },
                     [&](int i, Floats more) HWY_ATTR {
@@ -242,8 +242,8 @@ HWY_INLINE void dx_of_images(const ImageTiles& t, int64_t n) {
   const int64_t depth = t.from.channels, results = t.to.channels, width = lanes();
   HWY_ALIGN float e[kSide * kMostChannels * hn::MaxLanes(d)];
   HWY_ALIGN float m[kSide * kSide * (kMostChannels + 4) * hn::MaxLanes(d)];
-  for (int64_t i = 0; i < t.to.h * t.to.w * results; ++i)
-    store_images<WHOLE>(zeros(), t.to.data + i * t.to.images + n, t.to.images - n);
+  float* first = t.to.at(0, 0, 0, n);
+  for (int64_t i = 0; i < t.to.size(); i += t.to.images) store_images<WHOLE>(zeros(), first + i, t.to.all_images() - n);
   for (int64_t ty = 0; ty < t.tiles_h; ++ty)
     for (int64_t tx = 0; tx < t.tiles_w; ++tx) {
       for (int64_t i = 0; i < kSide; ++i) {
@@ -260,7 +260,7 @@ HWY_INLINE void dx_of_images(const ImageTiles& t, int64_t n) {
 }
 void run_dx(const ImageTiles& t, int64_t task) {
   const int64_t n = task * lanes();
-  n + lanes() <= t.to.images ? dx_of_images<true>(t, n) : dx_of_images<false>(t, n);
+  n + lanes() <= t.to.all_images() ? dx_of_images<true>(t, n) : dx_of_images<false>(t, n);
 }
 
 // The points of channel c and all results, or of all channels and results from o on turned over.
@@ -315,12 +315,12 @@ ImageTiles bind_tiles(const Call& call, bool backward) {
   const int64_t images = call.attrs.integer("images");
   const ir::Ints& before = call.attrs.ints("before");
   ImageTiles t;
-  t.from = sheaf_of(call.in[0], images);
-  t.to = sheaf_of(call.out[0], images);
-  const Sheaf& written = backward ? t.from : t.to;  // by the forward pass
+  t.from = sheaves_of(call.in[0], images);
+  t.to = sheaves_of(call.out[0], images);
+  const Sheaves& written = backward ? t.from : t.to;  // by the forward pass
   t.tiles_h = ceil_div(written.h, kOut);
   t.tiles_w = ceil_div(written.w, kOut);
-  t.groups = ceil_div(images, call.tuning().get("simd.lanes", 8));
+  t.groups = ceil_div(t.from.all_images(), call.tuning().get("simd.lanes", 8));
   if (backward) {
     t.top = before[0];
     t.left = before[1];
@@ -376,10 +376,11 @@ void expand(device::Expansion& e, bool backward) {
   ir::Values inputs = e.inputs();
   inputs[0] = interleave(e, e.in(0), tiles_h * kOut + more, tiles_w * kOut + more, backward ? ir::Ints{0, 0} : before);
   inputs[1] = weights(e, f, backward);
-  ir::Attrs attrs{{"images", x[0]}, {"before", before}};
+  const int64_t images = images_of_sheaf(x[0], e.target().tuning);
+  ir::Attrs attrs{{"images", images}, {"before", before}, {"out", kOut}, {"side", kSide}};
   attrs.set("epilogue", e.attrs().text("epilogue", ""));
   const ir::Value sheaf = e.launch(backward ? "conv2d_dx_winograd_images" : "conv2d_winograd_images", inputs,
-                                   f32({1, y[1], y[2], y[3] * y[0]}), attrs);
+                                   f32({y[0] / images, y[1], y[2], y[3] * images}), attrs);
   e.result(0, e.launch("spread_images", {sheaf}, e.out_type(0)));
 }
 void expand_forward(device::Expansion& e) { expand(e, false); }

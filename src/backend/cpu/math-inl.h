@@ -31,11 +31,40 @@ HWY_INLINE Floats log_of(Floats x) {
   return hn::IfThenElse(hn::Ge(x, zeros()), at_zero, fill(std::numeric_limits<float>::quiet_NaN()));
 }
 
-HWY_INLINE Floats tanh_of(Floats x) { return hn::IfThenElse(hn::Eq(x, x), hn::Tanh(Tag(), x), x); }
+// e^x for x from -87 to 88, where it is a normal number; a NaN is not one any more. x = n ln 2 + r; adding 3 * 2^22
+// rounds to n and leaves it in the lowest bits.
+HWY_INLINE Floats exp_of_normal(Floats x) {
+  const Tag d;
+  const IntTag di;
+  const Floats shifter = fill(0x1.8p23f), shifted = hn::MulAdd(x, fill(0x1.715476p0f), shifter);
+  const Floats n = hn::Sub(shifted, shifter);
+  const Floats r = hn::MulAdd(n, fill(0x1.bd0106p-13f), hn::NegMulAdd(n, fill(0x1.63p-1f), x));
+  Floats p = fill(0x1.6a21acp-10f);  // fitted at Chebyshev's points
+  p = hn::MulAdd(p, r, fill(0x1.123b6ap-7f));
+  p = hn::MulAdd(p, r, fill(0x1.5558fap-5f));
+  p = hn::MulAdd(p, r, fill(0x1.555490p-3f));
+  p = hn::MulAdd(p, r, fill(0x1.fffffcp-2f));
+  p = hn::MulAdd(p, r, fill(1.0f));
+  p = hn::MulAdd(p, r, fill(1.0f));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
+// Up to 5/8 an odd polynomial, fitted likewise, which keeps the digits of small values and a NaN.
+HWY_INLINE Floats tanh_of(Floats x) {
+  const Floats a = hn::Abs(x), s = hn::Mul(x, x), one = fill(1.0f);
+  Floats p = fill(-0x1.75e1c4p-8f);
+  p = hn::MulAdd(p, s, fill(0x1.52269ap-6f));
+  p = hn::MulAdd(p, s, fill(-0x1.b83c5ap-5f));
+  p = hn::MulAdd(p, s, fill(0x1.110726p-3f));
+  p = hn::MulAdd(p, s, fill(-0x1.555532p-2f));
+  const Floats e = exp_of_normal(hn::Min(hn::Add(a, a), fill(40.0f)));
+  const Floats far = hn::Sub(one, hn::Div(fill(2.0f), hn::Add(e, one)));
+  return hn::IfThenElse(hn::Ge(a, fill(0.625f)), hn::CopySign(far, x), hn::MulAdd(hn::Mul(x, s), p, x));
+}
 
 HWY_INLINE Floats sigmoid_of(Floats x) {
-  const Floats one = fill(1.0f);
-  return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
+  const Floats one = fill(1.0f), e = exp_of_normal(hn::Min(hn::Max(hn::Neg(x), fill(-87.0f)), fill(88.0f)));
+  return hn::IfThenElse(hn::Eq(x, x), hn::Div(one, hn::Add(one, e)), x);
 }
 
 HWY_INLINE Floats expm1_of(Floats x) {

@@ -6,7 +6,7 @@
 // Rows of the product are (s,c) of one kernel row r: side by side in memory, so that few channels still fill a tile. K
 // runs along the pixels of an image row: one segment where every tap of the tile is inside, and one per pixel at the
 // borders, whose outside taps point at zeros. A task is one part, one kernel row and a range of tiles; it walks the
-// image rows in slabs that stay in the L2 cache.
+// image rows in slabs that stay in the L2 cache. Of a 1x1 window the pixels are one row, whatever the images.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -20,12 +20,19 @@ namespace situ::cpu {
 namespace {
 
 constexpr int64_t kEnoughTasks = 32;
+constexpr int64_t kWholeBytes = 1 << 20;  // of x and dy: they stay in an L2 cache
+
+bool is_pointwise(const ops::Window& w) {
+  const auto is = [](const ops::WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.in == a.out; };
+  return is(w.y) && is(w.x) && w.y.before == 0 && w.x.before == 0;
+}
 
 struct ConvDw {
   const float *x = nullptr, *zeros = nullptr;
   int64_t x_pitch = 0, channels = 0;  // channels of one group
   ops::Window window;
-  int64_t groups = 1, rows = 0, splits = 1;  // rows of all images
+  bool pointwise = false;                    // 1x1, stride 1
+  int64_t groups = 1, rows = 0, splits = 1;  // rows of all images; if pointwise, pixels
   int64_t slab_rows = 1, tiles_per_task = 1, tile_blocks = 1;
   std::vector<PanelSet> panels;  // by group; y of split 0
   int64_t part = 0;              // elements of one split's result
@@ -75,6 +82,11 @@ void add_row(const ConvDw& d, const TileRows& t, TileTable& table, const float* 
 void add_slab(const ConvDw& d, const TileRows& t, TileTable& table, int64_t group, int64_t kernel_row, int64_t row0,
               int64_t row1, int64_t mr) {
   const ops::WindowAxis &y = d.window.y, &x = d.window.x;
+  if (d.pointwise) {
+    const float** to = table.add(row0, row1 - row0);
+    for (int64_t i = 0; i < mr; ++i) to[i] = d.x + row0 * d.x_pitch + group * d.channels + t.offset[i];
+    return;
+  }
   for (int64_t row = row0; row < row1; ++row) {
     const int64_t in_y = y.position(row % y.out, kernel_row);
     if (in_y < 0 || in_y >= y.in) continue;
@@ -113,7 +125,8 @@ Work bind_dw(const Call& call) {
   d->zeros = x.zeros;
   d->x_pitch = x.pitch;
   d->channels = x.cols() / d->groups;
-  d->rows = x.shape()[0] * d->window.y.out;
+  d->pointwise = is_pointwise(d->window);
+  d->rows = x.shape()[0] * d->window.y.out * (d->pointwise ? d->window.x.out : 1);
   d->splits = split ? dw.shape()[0] : 1;
   d->part = dw.type.count() / d->splits;
   const int64_t n = dy.cols() / d->groups, count = d->window.x.kernel * d->channels;
@@ -131,12 +144,21 @@ Work bind_dw(const Call& call) {
   const int64_t tiles = ceil_div(count, d->panels[0].mr), others = d->splits * d->groups * d->window.y.kernel;
   d->tiles_per_task = ceil_div(tiles, std::clamp<int64_t>(ceil_div(kEnoughTasks, others), 1, tiles));
   d->tile_blocks = ceil_div(tiles, d->tiles_per_task);
-  const int64_t row_bytes = (d->window.x.in * x.cols() + d->window.x.out * dy.cols()) * 4;
+  const int64_t row_bytes =
+      d->pointwise ? (x.cols() + dy.cols()) * 4 : (d->window.x.in * x.cols() + d->window.x.out * dy.cols()) * 4;
   d->slab_rows = std::max<int64_t>(1, call.tuning().get("conv_dw.slab_bytes", 128 << 10) / row_bytes);
+  if (d->pointwise && d->rows * row_bytes <= kWholeBytes) d->slab_rows = d->rows;
   return {others * d->tile_blocks, [d](int64_t task) { run_task(*d, task); }};
 }
 
-void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_dw", conv_dw_splits(e.view(), e.target())); }
+// Parts are written, read again and shared between cores: not where images are small and tiles are enough tasks.
+int64_t splits_of(const ops::OpView& view, const device::Target& target) {
+  const Shape &x = view.in(0).shape, &dw = view.out(0).shape;
+  const ops::Window window = ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]});
+  const bool small = 4 * (x.count() + view.in(1).shape.count()) <= kWholeBytes;
+  return is_pointwise(window) && small && dw[2] >= kEnoughTasks * 2 ? 1 : conv_dw_splits(view, target);
+}
+void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_dw", splits_of(e.view(), e.target())); }
 double seconds_dw(const ops::OpView&, const device::Target&) { return 1; }
 
 }  // namespace

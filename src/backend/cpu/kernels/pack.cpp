@@ -46,18 +46,26 @@ void pack_plain(const PackTask& p) {
   }
 }
 
+// Eight rows at a time, so that a line of the source is used up in two goes: where rows lie pages apart, all fall
+// into one set of the cache, and lines do not stay for more.
 void pack_transposed(const PackTask& p) {
-  int64_t k = 0;
+  constexpr int64_t kHalfLine = 8;
+  int64_t whole_rows = 0, whole_columns = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const int64_t whole = p.columns / 4 * 4;
-  for (; k + 4 <= p.rows; k += 4) {
-    for (int64_t j = 0; j < whole; j += 4) transpose_4x4(p.from + j * p.pitch + k, p.pitch, p.to + k * p.tn + j, p.tn);
-    for (int64_t i = k; i < k + 4; ++i)
-      for (int64_t j = whole; j < p.tn; ++j) p.to[i * p.tn + j] = j < p.columns ? p.from[j * p.pitch + i] : 0;
-  }
+  whole_rows = p.rows / 4 * 4;
+  whole_columns = p.columns / 4 * 4;
 #endif
-  for (; k < p.rows; ++k)
-    for (int64_t j = 0; j < p.tn; ++j) p.to[k * p.tn + j] = j < p.columns ? p.from[j * p.pitch + k] : 0;
+  for (int64_t k0 = 0; k0 < p.rows; k0 += kHalfLine) {
+    const int64_t k1 = std::min(k0 + kHalfLine, p.rows), whole = std::min(k1, whole_rows);
+#if HWY_TARGET != HWY_SCALAR
+    for (int64_t j = 0; j < whole_columns; j += 4)
+      for (int64_t k = k0; k < whole; k += 4)
+        transpose_4x4(p.from + j * p.pitch + k, p.pitch, p.to + k * p.tn + j, p.tn);
+#endif
+    for (int64_t k = k0; k < k1; ++k)
+      for (int64_t j = k < whole ? whole_columns : 0; j < p.tn; ++j)
+        p.to[k * p.tn + j] = j < p.columns ? p.from[j * p.pitch + k] : 0;
+  }
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 // peak.cpp -- what this machine can do at best: FMA peak (registers only) and triad bandwidth, on one thread and on
-// all. Prints one JSON object; benchmarks print it beside their own figures, since a time alone means nothing.
+// all, and how soon one core sees what another has written. Prints one JSON object; benchmarks print it beside their
+// own figures, since a time alone means nothing.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/peak.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <vector>
 
@@ -93,6 +96,26 @@ double triad_bandwidth(ThreadPool& pool, int threads) {
          });
 }
 
+// Nanoseconds until a core sees what another has written. On a shared machine it may change by the minute, as virtual
+// cores are moved to neighbours or apart, and with it whatever cores hand to each other; peak and triad do not show it.
+double handoff_ns(ThreadPool& pool) {
+  constexpr int64_t kTurns = 20'000;
+  alignas(64) std::atomic<int64_t> turn{0};
+  double best = 1;
+  for (int i = 0; i < 5 && pool.threads() > 1; ++i) {
+    turn = 0;
+    const double start = now();
+    pool.run(2, [&](int64_t side) {
+      for (int64_t t = side; t < 2 * kTurns; t += 2) {
+        while (turn.load(std::memory_order_acquire) != t) continue;
+        turn.store(t + 1, std::memory_order_release);
+      }
+    });
+    best = std::min(best, now() - start);
+  }
+  return pool.threads() > 1 ? 1e9 * best / (2 * kTurns) : 0;
+}
+
 }  // namespace
 }  // namespace situ::bench
 
@@ -100,9 +123,11 @@ int main() {
   situ::ThreadPool pool(0);
   const int threads = pool.threads();
   std::printf(
-      "{\"threads\": %d, \"fma_gflops_1\": %.1f, \"fma_gflops\": %.1f, \"triad_gbs_1\": %.1f, \"triad_gbs\": %.1f}\n",
+      "{\"threads\": %d, \"fma_gflops_1\": %.1f, \"fma_gflops\": %.1f, \"triad_gbs_1\": %.1f, \"triad_gbs\": %.1f, "
+      "\"handoff_ns\": %.0f}\n",
       threads, situ::bench::fma_peak(pool, 1), situ::bench::fma_peak(pool, threads),
-      situ::bench::triad_bandwidth(pool, 1), situ::bench::triad_bandwidth(pool, threads));
+      situ::bench::triad_bandwidth(pool, 1), situ::bench::triad_bandwidth(pool, threads),
+      situ::bench::handoff_ns(pool));
   return 0;
 }
 #endif

@@ -118,6 +118,31 @@ TEST(StrangeIds, AreNotFollowedOutOfASlice) {
   }
 }
 
+// A NaN stays one, so that a training that has failed shows it; beyond the range of exp functions reach their limits.
+TEST(StrangeNumbers, ThroughActivations) {
+  const std::vector<double> x = {std::nan(""), INFINITY, -INFINITY, 1e30,  -1e30, 90,   -90,        -104, 88.5,  -87.5,
+                                 1e-30,        -1e-38,   0,         -0.75, 0.625, -0.6, 0.62499994, 9.25, -17.5, 44};
+  for (const char* op : {"tanh", "sigmoid", "exp", "relu"}) {
+    const ir::Graph graph = ir::parse(fmt::format(
+        "program p\n%0 = input {{name=\"x\"}} : f32[{0}]\n%1 = {1}(%0) : f32[{0}]\noutput(%1) {{name=\"y\"}}\n",
+        x.size(), op));
+    device::Device* ref = device_under_test("ref");
+    if (!ref) GTEST_SKIP();
+    const auto expected = step::run_once(*ref, graph, {{"x", x}}).at("y");
+    for (const char* name : {"cpu", "opencl"}) {
+      device::Device* device = device_under_test(name);
+      if (!device) continue;
+      const auto y = step::run_once(*device, graph, {{"x", x}}).at("y");
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double limit = expected[i] > 3.4e38 ? INFINITY : expected[i];  // of a float
+        const bool same = (std::isnan(y[i]) && std::isnan(limit)) || y[i] == limit;
+        EXPECT_TRUE(same || std::fabs(y[i] - limit) <= 4e-7 * std::fabs(limit) + 1e-37)
+            << name << " " << op << " of " << x[i] << ": " << y[i] << " instead of " << limit;
+      }
+    }
+  }
+}
+
 // A pooling behind a relu is masked by the very tensor it pools, which kernels may use to read it once.
 TEST(MaskedPooling, ByWhatItPools) {
   for (const int64_t channels : {1, 6, 16, 19})

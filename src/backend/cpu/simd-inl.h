@@ -76,15 +76,6 @@ HWY_INLINE void store_up_to(Floats v, float* p, int64_t n) {
     store_part(v, p, n);
 }
 
-// Stores to lines that another core has read or written since wait for each other; asked for ahead, they come together.
-HWY_INLINE void will_write(const float* p) {
-#if HWY_ARCH_X86
-  asm volatile("prefetchw %0" : : "m"(*p));
-#else
-  __builtin_prefetch(p, 1);
-#endif
-}
-
 HWY_INLINE Floats fill(float value) { return hn::Set(Tag(), value); }
 // A loaded vector that several products share: told nothing, GCC may load it again for each of them, which takes longer
 // than the products.

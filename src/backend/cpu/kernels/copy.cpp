@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "backend/cpu/strided.h"
+#include "backend/cpu/turn.h"
 
 namespace situ::cpu {
 namespace {
@@ -64,21 +65,12 @@ struct Squares {
   int64_t x_col = 0;           // x's stride along y's last axis
   int64_t y_row = 0;           // y's stride along x's last axis
   int64_t row_blocks = 0;
+  Turn turn = nullptr;
 };
 
-// A whole square goes through a copy of its own: the lines of x may all fall into the same few places of the cache, so
-// each is read once, and each line of y is written once.
-void copy_whole_square(const Squares& s, const int32_t* x, int32_t* y) {
-  int32_t square[kSquare * kSquare], line[kSquare];
-  for (int64_t c = 0; c < kSquare; ++c) std::memcpy(square + c * kSquare, x + c * s.x_col, sizeof line);
-  for (int64_t r = 0; r < kSquare; ++r) {
-    for (int64_t c = 0; c < kSquare; ++c) line[c] = square[c * kSquare + r];
-    std::memcpy(y + r * s.y_row, line, sizeof line);
-  }
-}
-
 void copy_square(const Squares& s, const int32_t* x, int32_t* y, int64_t rows, int64_t cols) {
-  if (rows == kSquare && cols == kSquare) return copy_whole_square(s, x, y);
+  if (rows == kSquare && cols == kSquare)
+    return s.turn(reinterpret_cast<const float*>(x), s.x_col, cols, rows, reinterpret_cast<float*>(y), s.y_row);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) y[r * s.y_row + c] = x[r + c * s.x_col];
 }
@@ -111,6 +103,7 @@ Work bind_transpose(const Call& call) {
   s->x_col = x_axes.back().stride;
   s->y_row = y_axes[across].stride;
   s->row_blocks = ceil_div(s->rows, kSquare);
+  s->turn = turn_function();
   for (size_t i = 0; i + 1 < perm.size(); ++i)
     if (i != across) {
       s->x_outer.push_back(x_axes[i]);

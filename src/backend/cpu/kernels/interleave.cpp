@@ -4,50 +4,21 @@
 //   interleave_images  y[b, i, j, c, n] = x[b * L + n, i - top, j - left, c]      zeros around the image
 //   spread_images      y[b * L + n, i, j, c] = x[b, i, j, c, n]
 // A task is a line of pixels of one sheaf: a matrix of runs, turned over in squares.
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backend/cpu/kernels/interleave.cpp"
-#include <hwy/foreach_target.h>
-// The order matters: highway.h after foreach_target.h.
 #include <algorithm>
-#include <memory>
 
 #include "backend/cpu/kernel.h"
-#include "backend/cpu/simd-inl.h"
+#include "backend/cpu/turn.h"
 #include "base/error.h"
 
-#ifndef SITU_BACKEND_CPU_INTERLEAVE_ONCE_
-#define SITU_BACKEND_CPU_INTERLEAVE_ONCE_
 namespace situ::cpu {
 namespace {
 struct Lines {
+  Turn turn = nullptr;
   const float* x = nullptr;
   float* y = nullptr;
   int64_t images = 0, h = 0, w = 0, channels = 0, pitch = 0;  // of the images of one sheaf
   int64_t top = 0, left = 0, lines = 0, columns = 0;          // of the sheaf: where the image begins, and its size
 };
-}  // namespace
-}  // namespace situ::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace situ::cpu::HWY_NAMESPACE {
-namespace {
-
-// to[c * to_step + r] = from[r * from_step + c]; along r first, so that lines of the cache are written whole.
-void turn(const float* from, int64_t from_step, int64_t rows, int64_t cols, float* to, int64_t to_step) {
-  int64_t whole_rows = 0, whole_cols = 0;
-#if HWY_TARGET != HWY_SCALAR
-  constexpr int64_t kBlock = 16;
-  whole_rows = rows / 4 * 4;
-  whole_cols = cols / 4 * 4;
-  for (int64_t r0 = 0; r0 < whole_rows; r0 += kBlock)
-    for (int64_t c = 0; c < whole_cols; c += 4)
-      for (int64_t r = r0; r < std::min(r0 + kBlock, whole_rows); r += 4)
-        transpose_4x4(from + r * from_step + c, from_step, to + c * to_step + r, to_step);
-#endif
-  for (int64_t c = 0; c < cols; ++c)
-    for (int64_t r = c < whole_cols ? whole_rows : 0; r < rows; ++r) to[c * to_step + r] = from[r * from_step + c];
-}
 
 void interleave_line(const Lines& l, int64_t task) {
   const int64_t sheaf = task / l.lines, line = task % l.lines;
@@ -59,8 +30,8 @@ void interleave_line(const Lines& l, int64_t task) {
   std::fill_n(y + (left + inside) * pixel, (l.columns - left - inside) * pixel, 0.0f);
   y += left * pixel;
   const float* x = l.x + sheaf * l.images * step + i * l.w * l.pitch;
-  if (l.pitch == l.channels) return turn(x, step, l.images, inside * l.channels, y, l.images);
-  for (int64_t j = 0; j < inside; ++j) turn(x + j * l.pitch, step, l.images, l.channels, y + j * pixel, l.images);
+  if (l.pitch == l.channels) return l.turn(x, step, l.images, inside * l.channels, y, l.images);
+  for (int64_t j = 0; j < inside; ++j) l.turn(x + j * l.pitch, step, l.images, l.channels, y + j * pixel, l.images);
 }
 
 void spread_line(const Lines& l, int64_t task) {
@@ -68,25 +39,16 @@ void spread_line(const Lines& l, int64_t task) {
   const int64_t pixel = l.channels * l.images, step = l.h * l.w * l.pitch;
   const float* x = l.x + task * l.w * pixel;
   float* y = l.y + sheaf * l.images * step + line * l.w * l.pitch;
-  if (l.pitch == l.channels) return turn(x, l.images, l.w * l.channels, l.images, y, step);
-  for (int64_t j = 0; j < l.w; ++j) turn(x + j * pixel, l.images, l.channels, l.images, y + j * l.pitch, step);
+  if (l.pitch == l.channels) return l.turn(x, l.images, l.w * l.channels, l.images, y, step);
+  for (int64_t j = 0; j < l.w; ++j) l.turn(x + j * pixel, l.images, l.channels, l.images, y + j * l.pitch, step);
 }
-
-}  // namespace
-}  // namespace situ::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace situ::cpu {
-namespace {
-HWY_EXPORT(interleave_line);
-HWY_EXPORT(spread_line);
 
 Lines lines_of(const Call& call, const Operand& images, const Operand& sheaf) {
   const Shape &s = images.shape(), &to = sheaf.shape();
   SITU_ASSERT(sheaf.pitch == sheaf.cols() && s[0] % to[0] == 0, "whole sheaves, and dense");
   const ir::Ints before = call.attrs.ints("before", {0, 0});
-  return {.x = call.in[0].f32(),
+  return {.turn = turn_function(),
+          .x = call.in[0].f32(),
           .y = call.out[0].f32(),
           .images = s[0] / to[0],
           .h = s[1],
@@ -102,14 +64,12 @@ Lines lines_of(const Call& call, const Operand& images, const Operand& sheaf) {
 Work bind_interleave(const Call& call) {
   const Lines l = lines_of(call, call.in[0], call.out[0]);
   const int64_t sheaves = call.out[0].shape()[0];
-  const auto run = &HWY_DYNAMIC_DISPATCH(interleave_line);
-  return {l.lines * sheaves, [l, run](int64_t task) { run(l, task); }};
+  return {l.lines * sheaves, [l](int64_t task) { interleave_line(l, task); }};
 }
 Work bind_spread(const Call& call) {
   const Lines l = lines_of(call, call.out[0], call.in[0]);
   const int64_t sheaves = call.in[0].shape()[0];
-  const auto run = &HWY_DYNAMIC_DISPATCH(spread_line);
-  return {l.lines * sheaves, [l, run](int64_t task) { run(l, task); }};
+  return {l.lines * sheaves, [l](int64_t task) { spread_line(l, task); }};
 }
 
 }  // namespace
@@ -121,4 +81,3 @@ KernelList interleave() {
 }
 }  // namespace kernels
 }  // namespace situ::cpu
-#endif

@@ -31,6 +31,14 @@ using Ints = hn::Vec<IntTag>;
 #define SITU_MASKED_LOAD 0
 #endif
 
+// Sixteen vector registers, where others have thirty-two.
+#undef SITU_FEW_REGISTERS
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SCALAR
+#define SITU_FEW_REGISTERS 1
+#else
+#define SITU_FEW_REGISTERS 0
+#endif
+
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(Tag())); }
 
 // Copies n < 2 * SIZE words in a few moves; memcpy with a variable length would be a call.

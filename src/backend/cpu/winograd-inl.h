@@ -9,7 +9,6 @@
 #define SITU_BACKEND_CPU_WINOGRAD_INL_H_
 #endif
 
-#include "backend/cpu/sheaves.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/winograd.h"
 
@@ -18,6 +17,7 @@ namespace situ::cpu::HWY_NAMESPACE {
 
 // The six points: +-P and +-Q, and the products of their distances from the others.
 constexpr float P = ops::winograd::kNear, Q = ops::winograd::kFar, PP = P * P, QQ = Q * Q;
+constexpr float kFinitePoints[] = {0, P, -P, Q, -Q};
 constexpr float kAt0 = PP * QQ, kAtP = 2 * PP * (PP - QQ), kAtQ = 2 * QQ * (QQ - PP);
 
 HWY_INLINE Floats times(float a, Floats v) { return hn::Mul(fill(a), v); }
@@ -212,48 +212,6 @@ HWY_INLINE void transform_pixels(const TilePixels<Line::kFrom>& pixels, int64_t 
         },
         store);
   }
-}
-
-// A vector of images: WHOLE, or n of them.
-template <bool WHOLE>
-HWY_INLINE Floats load_images(const float* p, int64_t n) {
-  return WHOLE ? hn::LoadU(Tag(), p) : load_part(p, n);
-}
-template <bool WHOLE>
-HWY_INLINE void store_images(Floats v, float* p, int64_t n) {
-  if constexpr (WHOLE)
-    hn::StoreU(v, Tag(), p);
-  else
-    store_part(v, p, n);
-}
-
-// One row of the points of a tile of dy in a sheaf, F(2x2, 5x5): upper + at * lower, two pixels each, transformed along
-// the row. A channel's points are `step` apart from the next one's, `plane` among each other.
-template <bool WHOLE, bool UPPER, bool LOWER>
-HWY_INLINE void transform_dy_row(const Sheaves& dy, const float* upper, float at, int64_t n, float* e, int64_t step,
-                                 int64_t plane) {
-  const int64_t rest = dy.all_images() - n, pixel = dy.pixel(), line = dy.line();
-  for (int64_t o = 0; o < dy.channels; ++o, upper += dy.images, e += step)
-    DyLine<Tiles25>::run(
-        [&](int s) HWY_ATTR {
-          const float* p = upper + s * pixel;
-          if constexpr (!LOWER) return load_images<WHOLE>(p, rest);
-          const Floats lower = load_images<WHOLE>(p + line, rest);
-          return UPPER ? plus_times(load_images<WHOLE>(p, rest), at, lower) : lower;
-        },
-        [&](int j, Floats x) HWY_ATTR { hn::Store(x, Tag(), e + j * plane); });
-}
-template <bool WHOLE>
-HWY_INLINE void transform_dy_row(const Sheaves& dy, int64_t i, int64_t ty, int64_t tx, int64_t n, float* e,
-                                 int64_t step, int64_t plane) {
-  constexpr float kAt[] = {0, P, -P, Q, -Q, 0};
-  const float* upper = dy.at(ty * 2, tx * 2, 0, n);
-  if (i == 0)
-    transform_dy_row<WHOLE, true, false>(dy, upper, 0, n, e, step, plane);
-  else if (i == 5)
-    transform_dy_row<WHOLE, false, true>(dy, upper, 0, n, e, step, plane);
-  else
-    transform_dy_row<WHOLE, true, true>(dy, upper, kAt[i], n, e, step, plane);
 }
 
 }  // namespace situ::cpu::HWY_NAMESPACE

@@ -46,7 +46,7 @@ namespace {
 
 // Sums are named, c<result><row>: vectors of unknown length fit no array.
 #define SITU_ROW(DO, i) DO(i, 0) DO(i, 1) DO(i, 2) DO(i, 3)
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SCALAR
+#if SITU_FEW_REGISTERS
 constexpr int64_t kTileResults = 3;
 #define SITU_RESULTS(DO) DO(0) DO(1) DO(2)
 #else

@@ -1,5 +1,4 @@
-// winograd_dw.cpp -- the weight gradient of 3x3 convolutions with stride 1 by Winograd's tiles
-// (ops/winograd.h).
+// winograd_dw.cpp -- the weight gradient of 3x3 convolutions with stride 1 by Winograd's tiles (ops/winograd.h).
 //
 //   conv2d_dw_winograd   dw[r,s,c,o] = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G, scratch
 //                        with a result [S,R,S,C,O] the tiles are split into S parts, for sum_splits to add in order

@@ -13,9 +13,8 @@
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 
-#include "backend/cpu/sheaves.h"
-#include "backend/cpu/winograd-inl.h"
-#include "backend/cpu/winograd.h"
+#include "backend/cpu/image_tiles-inl.h"
+#include "backend/cpu/image_tiles.h"
 #include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_WINOGRAD_DW_IMAGES_ONCE_
@@ -23,7 +22,6 @@
 namespace situ::cpu {
 namespace {
 
-constexpr int64_t kSide = 6, kOut = 2, kMostChannels = 16;
 constexpr int64_t kMostUnits = 64;  // rows of tiles of a split, a vector of images each
 
 struct ImagesDw {
@@ -57,11 +55,7 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SCALAR
-constexpr int64_t kRows = 3;  // channels of a register tile
-#else
-constexpr int64_t kRows = 6;
-#endif
+constexpr int64_t kRows = SITU_FEW_REGISTERS ? 3 : 6;  // channels of a register tile
 
 // Points of the channels of one tile, [channel block, i, j, channel], a vector of images each.
 struct Transformed {
@@ -70,18 +64,6 @@ struct Transformed {
   HWY_ALIGN float v[kBlocks * kBlock * hn::MaxLanes(Tag())];
   float* at(int64_t c, int64_t point) { return v + (c / kRows * kBlock + point * kRows + c % kRows) * lanes(); }
 };
-
-template <bool WHOLE>
-HWY_INLINE void transform_x(const Sheaves& x, int64_t ty, int64_t tx, int64_t n, Transformed& to) {
-  const int64_t rest = x.all_images() - n, pixel = x.pixel(), line = x.line();
-  for (int64_t c = 0; c < x.channels; ++c) {
-    const float* first = x.at(ty * kOut, tx * kOut, c, n);
-    float* v = to.at(c, 0);
-    transform<InputLine<Tiles25>>(
-        [&](int i, int j) HWY_ATTR { return load_images<WHOLE>(first + i * line + j * pixel, rest); },
-        [&](int i, int j, Floats x6) HWY_ATTR { hn::Store(x6, Tag(), v + (i * kSide + j) * kRows * lanes()); });
-  }
-}
 
 // Sums are named, m<point><channel>: vectors of unknown length fit no array.
 #define SITU_CHANNELS(DO, j) DO(j, 0) DO(j, 1) DO(j, 2) DO(j, 3) DO(j, 4) DO(j, 5)
@@ -101,13 +83,12 @@ HWY_INLINE void transform_x(const Sheaves& x, int64_t ty, int64_t tx, int64_t n,
 template <int I, bool FAR>
 HWY_INLINE void add_half_row(const DyTile& dy, int64_t o, int64_t width, const float* v, int64_t channels, float* m,
                              int64_t all_channels, int64_t results) {
-  constexpr float kAt[kSide] = {0, P, -P, Q, -Q, 0};
   SITU_SUMS(SITU_CLEAR)
   const float *upper0 = dy.at[0] + o, *upper1 = dy.at[1] + o, *lower0 = dy.at[2] + o, *lower1 = dy.at[3] + o;
   const auto combine = [&](const float* upper, const float* lower) HWY_ATTR {
     if constexpr (I == 0) return load_up_to(upper, width);
     if constexpr (I == kSide - 1) return load_up_to(lower, width);
-    return plus_times(load_up_to(upper, width), kAt[I], load_up_to(lower, width));
+    return plus_times(load_up_to(upper, width), kFinitePoints[I], load_up_to(lower, width));
   };
   for (int64_t n = 0; n < dy.images; ++n) {
     const Floats d0 = combine(upper0, lower0), d1 = combine(upper1, lower1);
@@ -155,7 +136,10 @@ void add_unit(const ImagesDw& d, int64_t unit, Transformed& t, float* row, float
   const int64_t ty = unit % d.tiles_h, n = unit / d.tiles_h * lanes();
   std::fill_n(row, count, 0.0f);
   for (int64_t tx = 0; tx < d.tiles_w; ++tx) {
-    n + lanes() <= d.x.all_images() ? transform_x<true>(d.x, ty, tx, n, t) : transform_x<false>(d.x, ty, tx, n, t);
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto run = n + lanes() <= d.x.all_images() ? transform_tile<true> : transform_tile<false>;
+      run(d.x, ty, tx, c, n, t.at(c, 0), kSide * kRows * lanes(), kRows * lanes());
+    }
     const DyTile dy = dy_tile(d, ty, tx, n);
     for (int64_t o = 0; o < d.results; o += lanes())
       for (int64_t c = 0; c < channels; c += kRows) {
@@ -241,7 +225,7 @@ Work bind_points(const Call& call) {
 // --- where it pays --------------------------------------------------------------------------------------------------
 bool accepts(const ops::OpView& v, const device::Target&) {
   const WinogradConv f = conv_of_dw(v);
-  return f.fits(5) && std::max(f.c, f.o) <= kMostChannels && ops::winograd::exact_enough_dw(f.window, f.images, kOut);
+  return fits_image_tiles(f) && ops::winograd::exact_enough_dw(f.window, f.images, kOut);
 }
 // A rank, before the others where images and results fill vectors and a few channels share a transformed dy.
 double seconds(const ops::OpView& v, const device::Target& target) {
@@ -252,11 +236,10 @@ double seconds(const ops::OpView& v, const device::Target& target) {
 
 void expand(device::Expansion& e) {
   const WinogradConv f = conv_of_dw(e.view());
-  const int64_t tiles_h = ceil_div(f.window.y.out, kOut), tiles_w = ceil_div(f.window.x.out, kOut);
-  const int64_t more = kSide - kOut, units = tiles_h * ceil_div(f.images, e.target().tuning.get("simd.lanes", 8));
+  const int64_t groups = ceil_div(f.images, e.target().tuning.get("simd.lanes", 8));
+  const int64_t units = ceil_div(f.window.y.out, kOut) * groups;
   const int64_t splits = std::max(std::min<int64_t>(units, 8), ceil_div(units, kMostUnits));
-  const ir::Value x =
-      interleave(e, e.in(0), tiles_h * kOut + more, tiles_w * kOut + more, {f.window.y.before, f.window.x.before});
+  const ir::Value x = interleave_tiles(e, e.in(0), f.window);
   const ir::Value points =
       e.launch("conv2d_dw_winograd_images", {x, e.in(1)}, f32({splits, kSide * kSide, f.c, f.o}),
                {{"images", images_of_sheaf(f.images, e.target().tuning)}, {"out", kOut}, {"side", kSide}});

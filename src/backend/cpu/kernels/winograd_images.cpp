@@ -14,10 +14,9 @@
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 
-#include "backend/cpu/sheaves.h"
+#include "backend/cpu/image_tiles-inl.h"
+#include "backend/cpu/image_tiles.h"
 #include "backend/cpu/tile.h"
-#include "backend/cpu/winograd-inl.h"
-#include "backend/cpu/winograd.h"
 #include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_WINOGRAD_IMAGES_ONCE_
@@ -25,10 +24,9 @@
 namespace situ::cpu {
 namespace {
 
-constexpr int64_t kSide = 6, kOut = 2, kTaps = 25;
+constexpr int64_t kTaps = 25;
 constexpr int64_t kMostTerms = 8;      // of a sum in one piece
 constexpr int64_t kFewestTerms = 400;  // of a data gradient: its pixels at the border have few of them
-constexpr int64_t kMostChannels = 16;  // transformed tiles of more would not stay in the L1 cache
 
 struct ImageTiles {
   Sheaves from, to;
@@ -142,15 +140,9 @@ HWY_INLINE void multiply_row(const float* v, const float* u, int64_t u_pitch, in
 #undef SITU_ADD_POINT
 #undef SITU_TAKE
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SCALAR
-constexpr bool kFewRegisters = true;
-#else
-constexpr bool kFewRegisters = false;
-#endif
-
 template <class Run>
 HWY_INLINE void for_blocks(int64_t results, const Run& run) {
-  if constexpr (kFewRegisters)
+  if constexpr (SITU_FEW_REGISTERS)
     for (int64_t o = 0; o < results; o += 2) run.template operator()<2>(o);
   else if (results % 4 != 0 && results % 3 == 0)
     for (int64_t o = 0; o < results; o += 3) run.template operator()<3>(o);
@@ -197,24 +189,42 @@ HWY_INLINE void finish_tile(const ImageTiles& t, const float* v, int64_t ty, int
 template <bool WHOLE>
 HWY_INLINE void forward_row(const ImageTiles& t, int64_t ty, int64_t n) {
   const Tag d;
-  const int64_t depth = t.from.channels, rest = t.from.all_images() - n;
-  const int64_t pixel = t.from.pixel(), line = t.from.line();
+  const int64_t depth = t.from.channels;
   HWY_ALIGN float v[kSide * kSide * kMostChannels * hn::MaxLanes(d)];
   for (int64_t tx = 0; tx < t.tiles_w; ++tx) {
-    for (int64_t c = 0; c < depth; ++c) {
-      const float* first = t.from.at(ty * kOut, tx * kOut, c, n);
-      float* to = v + c * kSide * lanes();
-      const int64_t row = depth * kSide * lanes();
-      transform<InputLine<Tiles25>>(
-          [&](int i, int j) HWY_ATTR { return load_images<WHOLE>(first + i * line + j * pixel, rest); },
-          [&](int i, int j, Floats x) HWY_ATTR { hn::Store(x, d, to + i * row + j * lanes()); });
-    }
+    for (int64_t c = 0; c < depth; ++c)
+      transform_tile<WHOLE>(t.from, ty, tx, c, n, v + c * kSide * lanes(), depth * kSide * lanes(), lanes());
     finish_tile<WHOLE>(t, v, ty, tx, n);
   }
 }
 void run_forward(const ImageTiles& t, int64_t task) {
   const int64_t ty = task % t.tiles_h, n = task / t.tiles_h * lanes();
   n + lanes() <= t.from.all_images() ? forward_row<true>(t, ty, n) : forward_row<false>(t, ty, n);
+}
+
+// Row i of the points of dy's tile, [o, j]: upper + at * lower, two pixels each, transformed along the row.
+template <bool WHOLE, bool UPPER, bool LOWER>
+HWY_INLINE void transform_dy_row(const Sheaves& dy, const float* upper, float at, int64_t n, float* e) {
+  const int64_t rest = dy.all_images() - n, pixel = dy.pixel(), line = dy.line();
+  for (int64_t o = 0; o < dy.channels; ++o, upper += dy.images, e += kSide * lanes())
+    DyLine<Tiles25>::run(
+        [&](int s) HWY_ATTR {
+          const float* p = upper + s * pixel;
+          if constexpr (!LOWER) return load_images<WHOLE>(p, rest);
+          const Floats lower = load_images<WHOLE>(p + line, rest);
+          return UPPER ? plus_times(load_images<WHOLE>(p, rest), at, lower) : lower;
+        },
+        [&](int j, Floats x) HWY_ATTR { hn::Store(x, Tag(), e + j * lanes()); });
+}
+template <bool WHOLE>
+HWY_INLINE void transform_dy_row(const Sheaves& dy, int64_t i, int64_t ty, int64_t tx, int64_t n, float* e) {
+  const float* upper = dy.at(ty * kOut, tx * kOut, 0, n);
+  if (i == 0)
+    transform_dy_row<WHOLE, true, false>(dy, upper, 0, n, e);
+  else if (i == kSide - 1)
+    transform_dy_row<WHOLE, false, true>(dy, upper, 0, n, e);
+  else
+    transform_dy_row<WHOLE, true, true>(dy, upper, kFinitePoints[i], n, e);
 }
 
 // Adds a tile's pixels to dx, from m[c, i, j] that is transformed along its rows.
@@ -247,7 +257,7 @@ HWY_INLINE void dx_of_images(const ImageTiles& t, int64_t n) {
   for (int64_t ty = 0; ty < t.tiles_h; ++ty)
     for (int64_t tx = 0; tx < t.tiles_w; ++tx) {
       for (int64_t i = 0; i < kSide; ++i) {
-        transform_dy_row<WHOLE>(t.from, i, ty, tx, n, e, kSide * width, width);
+        transform_dy_row<WHOLE>(t.from, i, ty, tx, n, e);
         for_blocks(results, [&]<int BLOCK>(int64_t c) HWY_ATTR {
           multiply_row<BackLine, BLOCK>(e, t.u + i * kSide * depth * t.u_pitch + c, t.u_pitch, depth,
                                         [&](int b, int j, Floats x) HWY_ATTR {
@@ -344,8 +354,7 @@ Work bind_dx(const Call& call) {
 
 // --- where it pays --------------------------------------------------------------------------------------------------
 bool fits(const WinogradConv& f, const ir::Attrs& attrs) {
-  return f.fits(5) && std::max(f.c, f.o) <= kMostChannels &&
-         std::ranges::none_of(ops::epilogue_of(attrs), ops::takes_like_result);
+  return fits_image_tiles(f) && std::ranges::none_of(ops::epilogue_of(attrs), ops::takes_like_result);
 }
 bool accepts(const ops::OpView& v, const device::Target&) {
   const WinogradConv f = conv_of_forward(v);
@@ -371,10 +380,8 @@ void expand(device::Expansion& e, bool backward) {
   const Shape &x = e.view().in(0).shape, &y = e.out_type(0).shape;
   const ops::Window forward = backward ? ops::window_of(e.attrs(), e.attrs().ints("size"), {5, 5}) : f.window;
   const ir::Ints before{forward.y.before, forward.x.before};
-  const int64_t tiles_h = ceil_div(forward.y.out, kOut), tiles_w = ceil_div(forward.x.out, kOut);
-  const int64_t more = backward ? 0 : kSide - kOut;
   ir::Values inputs = e.inputs();
-  inputs[0] = interleave(e, e.in(0), tiles_h * kOut + more, tiles_w * kOut + more, backward ? ir::Ints{0, 0} : before);
+  inputs[0] = backward ? interleave(e, e.in(0), x[1], x[2], {0, 0}) : interleave_tiles(e, e.in(0), forward);
   inputs[1] = weights(e, f, backward);
   const int64_t images = images_of_sheaf(x[0], e.target().tuning);
   ir::Attrs attrs{{"images", images}, {"before", before}, {"out", kOut}, {"side", kSide}};

@@ -1,9 +1,15 @@
 // norm_test.cpp -- norms, slices and upsampling by hand, and what their parts fuse into.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "grad/reverse.h"
 #include "harness.h"
+#include "model/model_file.h"
 #include "oracle.h"
 #include "step/compile.h"
+#include "step/programs.h"
 
 namespace situ::test {
 namespace {
@@ -50,6 +56,77 @@ TEST(NormsByHand, Upsample) {
 TEST(NormsByHand, PadAndSlice) {
   expect_near(run("pad", "f32[1,2] {before=[1,0], after=[0,1]}", {{1, 2}})[0], {0, 0, 0, 1, 2, 0});
   expect_near(run("slice", "f32[2,3] {begin=[1,1], size=[1,2]}", {{1, 2, 3, 4, 5, 6}})[0], {5, 6});
+}
+
+// --- a norm that goes into the weights before it ---
+
+double wave(size_t i, double step) { return std::sin(step * static_cast<double>(i) + 0.3) + 0.2; }
+Tensor waves(size_t count, double step) {
+  Tensor t(count);
+  for (size_t i = 0; i < count; ++i) t[i] = wave(i, step);
+  return t;
+}
+
+// y, the running statistics' fresh values and all gradients of a loss that weighs every element of y differently.
+Tensors normalized_product(bool by_statistics_of_x) {
+  const int64_t n = 2, side = 5, inner = 3, cols = 14;
+  ir::Graph graph;
+  const ir::Value x = graph.input("x", f32({n, side, side, inner})), w = graph.input("w", f32({1, 1, inner, cols}));
+  const ir::Value gamma = graph.input("gamma", f32({cols})), beta = graph.input("beta", f32({cols}));
+  const ir::Value weigh = graph.input("weigh", f32({n, side, side, cols}));
+  ir::Value y, mean, var;
+  if (by_statistics_of_x) {
+    const ir::Values of_x = ops::emit_all(graph, "covariance", {x});
+    const ir::Values into = ops::emit_all(graph, "norm_weights", {of_x[0], of_x[1], w, gamma, beta},
+                                          {{"eps", 1e-3}, {"rows", n * side * side}});
+    y = ops::emit(graph, "bias", {ops::emit(graph, "conv2d", {x, into[0]}), into[1]});
+    mean = into[2], var = into[3];
+  } else {
+    const ir::Values all =
+        ops::emit_all(graph, "batch_norm", {ops::emit(graph, "conv2d", {x, w}), gamma, beta}, {{"eps", 1e-3}});
+    y = all[0], mean = all[1], var = all[2];
+  }
+  const ir::Value loss = ops::emit(graph, "reduce", {ops::emit(graph, "mul", {ops::emit(graph, "square", {y}), weigh})},
+                                   {{"kind", "sum"}, {"axes", ir::Ints{0, 1, 2, 3}}});
+  const ir::Values d = grad::gradients(graph, loss, {x, w, gamma, beta});
+  const Tensors values = oracle::evaluate(graph, {{"x", waves(n * side * side * inner, 1.7)},
+                                                  {"w", waves(inner * cols, 0.9)},
+                                                  {"gamma", waves(cols, 0.4)},
+                                                  {"beta", waves(cols, 2.3)},
+                                                  {"weigh", waves(n * side * side * cols, 0.11)}});
+  Tensors wanted;
+  for (ir::Value v : {y, mean, var, d[0], d[1], d[2], d[3]}) wanted.push_back(values[static_cast<size_t>(v)]);
+  return wanted;
+}
+
+TEST(NormIntoWeights, IsTheSameNorm) {
+  const Tensors expected = normalized_product(false), found = normalized_product(true);
+  const char* names[] = {"y", "mean", "var", "dx", "dw", "dgamma", "dbeta"};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(names[i]);
+    expect_near(found[i], expected[i], 1e-9);
+  }
+}
+
+bool looks_at_the_product(const std::string& conv, int64_t batch) {
+  const std::string text =
+      R"({"input": [8, 8, 8], "classes": 40, "layers": [{"kind": "conv", "bias": 0, "channels": 40, )" + conv +
+      R"(}, {"kind": "batch_norm"}, {"kind": "global_pool"}]})";
+  const model::Model model = model::parse_model(text, "test");
+  const ir::Graph graph = step::train_program({model, batch, {}});
+  const auto has = [&](std::string_view op) {
+    return std::ranges::any_of(graph.nodes, [&](const ir::Node& node) { return node.op == op; });
+  };
+  EXPECT_NE(has("batch_norm"), has("norm_weights"));
+  return has("batch_norm");
+}
+
+TEST(NormIntoWeights, OnlyWhereAnImageIsNarrowAndLarge) {
+  EXPECT_FALSE(looks_at_the_product(R"("kernel": 1)", 2));  // 128 pixels, 8 to 40 channels
+  EXPECT_TRUE(looks_at_the_product(R"("kernel": 1)", 1));   // 64 pixels
+  EXPECT_TRUE(looks_at_the_product(R"("kernel": 3)", 2));
+  EXPECT_TRUE(looks_at_the_product(R"("kernel": 1, "stride": 2)", 16));
+  EXPECT_TRUE(looks_at_the_product(R"("kernel": 1, "groups": 2)", 2));
 }
 
 // --- launches ---

@@ -41,4 +41,24 @@ void expand_norm_apart(Expansion& e, PartsOf parts_of) {
   for (size_t i = 0; i < statistics.size(); ++i) e.result(static_cast<int>(i) + 1, statistics[i]);
 }
 
+void expand_covariance(Expansion& e, int64_t (*parts_of)(const Target& target, int64_t rows, int64_t cols)) {
+  const Shape& x = e.view().in(0).shape;
+  const Type parts = f32({parts_of(e.target(), x.rows(), x.cols()), x.cols() + 1, x.cols()});
+  const ir::Value partial = e.launch("covariance_partial", {e.in(0)}, parts);
+  const ir::Values results = e.launch_all("covariance_final", {partial, e.in(0)}, e.view().outs);
+  for (size_t i = 0; i < results.size(); ++i) e.result(static_cast<int>(i), results[i]);
+}
+
+void expand_norm_weights_grad(Expansion& e) {
+  const Type columns = e.out_type(3);
+  const ir::Values by_column =  // dw, dgamma, and all that reaches the product's mean and v
+      e.launch_all("norm_weights_dw", e.inputs(), {e.out_type(2), columns, columns, columns});
+  const ir::Values sums =
+      e.launch_all("norm_weights_dcov", {e.in(2), by_column[2], by_column[3]}, {e.out_type(0), e.out_type(1)});
+  e.result(0, sums[0]);
+  e.result(1, sums[1]);
+  e.result(2, by_column[0]);
+  e.result(3, by_column[1]);
+}
+
 }  // namespace situ::device

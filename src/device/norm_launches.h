@@ -11,4 +11,9 @@ using PartsOf = int64_t (*)(const Target& target, std::string_view op, const Sha
 void expand_statistics(Expansion& e, PartsOf parts_of);  // of moments, norm_sums and its relatives
 void expand_norm_apart(Expansion& e, PartsOf parts_of);  // of a node of ops/norm_fused.h
 
+// Of covariance: covariance_partial over parts of the rows, covariance_final. Of norm_weights_grad: norm_weights_dw for
+// what belongs to columns of w, norm_weights_dcov for the statistics, which are sums over them.
+void expand_covariance(Expansion& e, int64_t (*parts_of)(const Target& target, int64_t rows, int64_t cols));
+void expand_norm_weights_grad(Expansion& e);
+
 }  // namespace situ::device

@@ -1,6 +1,7 @@
 // block_product.h -- small matrix products inside a task of another kernel, on the register tile:
 //
-//     y[r_i][0..n) = epilogue((y[r_i] or 0) + sum over k < K: a[i * a_row + k] * b[k * b_step + 0..n)),   i < m
+//     y[r_i][0..n) = epilogue((y[r_i] or 0) + sum over k < K: a[i * a_row + k * a_step] * b[k * b_step + 0..n)),   i <
+//     m
 //
 // or with b as panels of the tile's width, b_panel elements apart.
 // where r_i = first_row + i * row_step, so that y may be one time step of a sequence. Nothing is allocated.
@@ -13,7 +14,7 @@ namespace situ::cpu {
 struct Block {
   int64_t m = 0, k = 0;
   const float* a = nullptr;
-  int64_t a_row = 0;
+  int64_t a_row = 0, a_step = 1;
   const float* b = nullptr;
   int64_t b_step = 0;
   int64_t b_panel = 0;  // 0: b lies in place
@@ -42,7 +43,7 @@ inline void multiply(const PanelSet& set, const Block& block) {
                 .segments = &segment,
                 .count = 1,
                 .b = block.b + panel * (block.b_panel ? block.b_panel : set.tn),
-                .a_step = 1,
+                .a_step = block.a_step,
                 .b_step = block.b_step,
                 .y = block.y,
                 .y_pitch = block.y_pitch,

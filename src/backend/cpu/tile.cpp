@@ -15,7 +15,7 @@ namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
 #define SITU_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define SITU_ZERO(i) Floats c##i##0 = zeros(), c##i##1 = zeros(), c##i##2 = zeros(), c##i##3 = zeros();
+#define SITU_BEGIN(i) Floats c##i##0 = begin0, c##i##1 = begin1, c##i##2 = begin2, c##i##3 = begin3;
 
 // Applies c = f(c, vector number) to the vectors a tile has.
 #define SITU_ROW(i, F)                   \
@@ -56,7 +56,17 @@ void run_tile(const Tile& t) {
   const Tag d;
   const int64_t width = lanes(), last = t.n - (NV - 1) * width;
   float* const y = t.y + t.col;
-  SITU_ROWS(SITU_ZERO)
+  const int words = t.epilogue ? t.epilogue->count : 0;
+  // A bias that comes first costs nothing where sums begin with it.
+  const bool begins = words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias && !t.bias_by_row && !t.accumulate;
+  const auto begin = [&](int j) HWY_ATTR {
+    return begins ? load_vector<NV>(t.epilogue->words[0].operand + t.col, j, last) : zeros();
+  };
+  const Floats begin0 = begin(0);
+  const Floats begin1 = NV > 1 ? begin(NV > 1 ? 1 : 0) : begin0;
+  const Floats begin2 = NV > 2 ? begin(NV > 2 ? 2 : 0) : begin0;
+  const Floats begin3 = NV > 3 ? begin(NV > 3 ? 3 : 0) : begin0;
+  SITU_ROWS(SITU_BEGIN)
 
   const float* const* a = t.a;
   for (int64_t s = 0; s < t.count; ++s, a += MR) {
@@ -89,8 +99,7 @@ void run_tile(const Tile& t) {
     SITU_ROWS(SITU_ADD_ROW)
   }
 
-  const int words = t.epilogue ? t.epilogue->count : 0;
-  for (int e = 0; e < words; ++e) {
+  for (int e = begins ? 1 : 0; e < words; ++e) {
     const TileEpilogue::Word& word = t.epilogue->words[static_cast<size_t>(e)];
     const float* operand = word.operand + t.col;
     switch (word.kind) {

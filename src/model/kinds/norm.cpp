@@ -2,6 +2,7 @@
 // keeps running ones; otherwise it is an affine map, and goes into the weights of a convolution before it.
 #include "base/error.h"
 #include "model/kind.h"
+#include "ops/window.h"
 
 namespace situ::model::kinds {
 namespace {
@@ -9,6 +10,10 @@ namespace {
 using ir::Attrs;
 using ir::Value;
 using ir::Values;
+
+// A batch norm behind a 1x1 convolution takes its statistics from the convolution's image if that has at most so many
+// channels, the result so many times more, and the image so many pixels per channel.
+constexpr int64_t kMostNarrow = 64, kWider = 4, kPixelsPerChannel = 16;
 
 struct Affine {
   Value gamma, beta;
@@ -37,6 +42,20 @@ Value frozen(Build& b, Value x, const Affine& a, Value mean, Value var, double e
   return b.emit("add", {b.emit("mul", {x, scale}), shift});
 }
 
+// Whether x comes from a 1x1 convolution that meets each pixel of a narrow image once, and there are many more pixels
+// than channels: the statistics of x's channels follow from those of the image, and cost less than a look at x.
+bool from_narrow_image(Build& b, Value x) {
+  const ir::Node& conv = b.graph().producer(x);
+  if (conv.op != "conv2d" || conv.inputs.size() != 2) return false;
+  const Shape image = b.shape(conv.inputs[0]), w = b.shape(conv.inputs[1]);
+  const ops::Window window = ops::window_of(conv.attrs, {image[1], image[2]}, {w[0], w[1]});
+  for (const ops::WindowAxis& axis : {window.y, window.x})
+    if (axis.kernel != 1 || axis.stride != 1 || axis.before != 0 || axis.after != 0) return false;
+  const int64_t channels = image.cols();
+  return w[2] == channels && channels <= kMostNarrow && w.cols() >= kWider * channels &&
+         image.rows() >= kPixelsPerChannel * channels;
+}
+
 Value build_batch_norm(Build& b, const LayerSpec& spec, const Values& in) {
   const Shape s = b.shape(in[0]);
   const int64_t channels = s.cols(), count = s.rows();
@@ -48,9 +67,20 @@ Value build_batch_norm(Build& b, const LayerSpec& spec, const Values& in) {
   const bool fresh = b.training() && (b.trains(spec.name + ".weight") || b.trains(spec.name + ".bias"));
   if (!fresh) return frozen(b, in[0], a, mean, var, eps);
   if (count < 2) fail("statistics need at least two elements per channel: use a larger batch");
+  const auto keep = [&](Value batch_mean, Value batch_var) {
+    keep_running(b, mean_name, mean, batch_mean, momentum);
+    keep_running(b, var_name, var, batch_var, momentum);
+  };
+  if (from_narrow_image(b, in[0])) {
+    const ir::Node conv = b.graph().producer(in[0]);
+    const Values image = b.emit_all("covariance", {conv.inputs[0]});
+    const Values n = b.emit_all("norm_weights", {image[0], image[1], conv.inputs[1], a.gamma, a.beta},
+                                {{"eps", eps}, {"rows", count}});
+    keep(n[2], n[3]);
+    return b.emit("bias", {b.emit("conv2d", {conv.inputs[0], n[0]}, conv.attrs), n[1]});
+  }
   const Values y = b.emit_all("batch_norm", {in[0], a.gamma, a.beta}, {{"eps", eps}});
-  keep_running(b, mean_name, mean, y[1], momentum);
-  keep_running(b, var_name, var, y[2], momentum);
+  keep(y[1], y[2]);
   return y[0];
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/norm_weights.h"
 #include "ops/pointwise_op.h"
 
 namespace situ::ops::defs {
@@ -62,8 +63,6 @@ Types grad_type(const OpView& v) {
 
 // --- gradients ---
 double rows_of(GradBuilder& g) { return static_cast<double>(g.type(g.in(0)).shape.rows()); }
-
-double unbiased(double rows) { return rows / std::max(1.0, rows - 1); }  // var / (m2 / n)
 
 // What arrives at mean, var and rstd: dx = dmean / n + (x - mean) (2 dvar n / (n - 1) - rstd^3 drstd) / n.
 void through_statistics(GradBuilder& g, int mean, int var, int rstd) {

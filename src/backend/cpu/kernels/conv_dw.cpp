@@ -152,14 +152,38 @@ Work bind_dw(const Call& call) {
 }
 
 // Parts are written, read again and shared between cores: not where images are small and tiles are enough tasks.
-int64_t splits_of(const ops::OpView& view, const device::Target& target) {
+// `channels`: rows of the product.
+int64_t splits_of(const ops::OpView& view, const device::Target& target, int64_t channels) {
   const Shape &x = view.in(0).shape, &dw = view.out(0).shape;
   const ops::Window window = ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]});
   const bool small = 4 * (x.count() + view.in(1).shape.count()) <= kWholeBytes;
-  return is_pointwise(window) && small && dw[2] >= kEnoughTasks * 2 ? 1 : conv_dw_splits(view, target);
+  return is_pointwise(window) && small && channels >= kEnoughTasks * 2 ? 1 : conv_dw_splits(view, target);
 }
-void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_dw", splits_of(e.view(), e.target())); }
+void expand_dw(device::Expansion& e) {
+  expand_by_splits(e, "conv2d_dw", splits_of(e.view(), e.target(), e.out_type(0).shape[2]));
+}
 double seconds_dw(const ops::OpView&, const device::Target&) { return 1; }
+
+// Of a 1x1 window the product may as well be turned round: dy^T x instead of x^T dy, which fills the vectors of a tile
+// where results are few and channels many. The result is turned back.
+bool accepts_turned(const ops::OpView& view, const device::Target&) {
+  const Shape &x = view.in(0).shape, &dw = view.out(0).shape;
+  return view.attrs.integer("groups", 1) == 1 && is_pointwise(ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]}));
+}
+double seconds_turned(const ops::OpView& view, const device::Target& target) {
+  const Shape& dw = view.out(0).shape;
+  const int64_t tn = panel_width(target.tuning);
+  return 2 * dw[3] < tn && dw[2] > tn ? 0.9 : 1.1;
+}
+void expand_turned(device::Expansion& e) {
+  const Shape& dw = e.out_type(0).shape;
+  const Type turned = f32({1, 1, dw[3], dw[2]});
+  const int64_t splits = splits_of(e.view(), e.target(), dw[3]);
+  const ir::Value parts =
+      e.launch("conv2d_dw", {e.in(1), e.in(0)}, splits == 1 ? turned : f32({splits, 1, 1, dw[3], dw[2]}), e.attrs());
+  const ir::Value sum = splits == 1 ? parts : e.launch("sum_splits", {parts}, turned);
+  e.result(0, e.launch("transpose", {sum}, e.out_type(0), {{"perm", ir::Ints{0, 1, 3, 2}}}));
+}
 
 }  // namespace
 
@@ -167,7 +191,12 @@ namespace kernels {
 KernelList conv_dw() {
   static constexpr Kernel kernels[] = {{"conv2d_dw", bind_dw}};
   static constexpr device::Candidate candidates[] = {
-      {.op = "conv2d_dw", .name = "by_rows", .seconds = seconds_dw, .expand = expand_dw}};
+      {.op = "conv2d_dw", .name = "by_rows", .seconds = seconds_dw, .expand = expand_dw},
+      {.op = "conv2d_dw",
+       .name = "turned",
+       .accepts = accepts_turned,
+       .seconds = seconds_turned,
+       .expand = expand_turned}};
   return {kernels, candidates};
 }
 }  // namespace kernels

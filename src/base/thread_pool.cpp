@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/spin.h"
@@ -62,13 +63,25 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
-ThreadPool::ThreadPool(int threads) {
-  const std::vector<int> cores = usable_cores();
+int64_t core_capacity(int core, const std::string& system) {
+  constexpr int64_t kBiggest = 1024;
+  std::ifstream file(system + "/cpu" + std::to_string(core) + "/cpu_capacity");
+  int64_t capacity = 0;
+  return file >> capacity && capacity > 0 ? std::min(capacity, kBiggest) : kBiggest;
+}
+
+ThreadPool::ThreadPool(int threads, const std::string& system) {
+  std::vector<int> cores = usable_cores();
+  for (int core = 0; core <= cores.back(); ++core) capacity_.push_back(core_capacity(core, system));
+  const auto capacity = [&](int core) { return capacity_[static_cast<size_t>(core)]; };
+  std::ranges::stable_sort(cores, std::greater(), capacity);
   const size_t count = threads > 0 ? static_cast<size_t>(threads) : cores.size();
   ranges_ = std::vector<Range>(count);
   failures_.resize(count);
   workers_.reserve(count - 1);
   for (size_t i = 0; i < count; ++i) homes_.push_back(cores[i % cores.size()]);
+  share_.resize(count + 1);
+  share_out();
   for (size_t i = 1; i < count; ++i) {
     workers_.emplace_back([this, i] { work(static_cast<int>(i)); });
     pin(workers_.back(), homes_[i]);
@@ -94,8 +107,9 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   finished_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
   const int64_t count = threads();
+  const auto first_unit = [&](int64_t i) { return units_ * share_[static_cast<size_t>(i)] / share_.back(); };
   for (int64_t i = 0; i < count; ++i)
-    ranges_[static_cast<size_t>(i)].word.store(pack(short_epoch(epoch), units_ * i / count, units_ * (i + 1) / count),
+    ranges_[static_cast<size_t>(i)].word.store(pack(short_epoch(epoch), first_unit(i), first_unit(i + 1)),
                                                std::memory_order_release);
   if (units_ > 1 && count > 1) {
     epoch_.store(epoch, std::memory_order_release);
@@ -114,6 +128,14 @@ void ThreadPool::keep_apart() {
   const auto worker = std::find(homes_.begin() + 1, homes_.end(), core);
   if (worker != homes_.end()) pin(workers_[static_cast<size_t>(worker - homes_.begin()) - 1], *worker = homes_[0]);
   homes_[0] = core;
+  share_out();
+}
+
+void ThreadPool::share_out() {
+  for (size_t i = 0; i < homes_.size(); ++i) {
+    const auto core = static_cast<size_t>(homes_[i]);
+    share_[i + 1] = share_[i] + (core < capacity_.size() ? capacity_[core] : capacity_.back());
+  }
 }
 
 // Own range first, then those of the others.

@@ -1,6 +1,7 @@
 // thread_pool.h -- a fixed set of threads that share out numbered tasks.
 //
 //     task:    0 1 2 3 4 | 5 6 7 8 9        two threads, ten tasks: each starts on a range of its own
+//     task:    0 1 2 3 4 5 6 7 | 8 9        the same on a big core and one of a quarter of its capacity
 //
 // A thread that is done with its range helps with the others', and a run is over when all tasks are done, whether or
 // not every thread came in time: a core that is slow, or busy with another program, delays no more than the task it
@@ -12,15 +13,19 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace situ {
 
+inline constexpr const char* kCoresOfSystem = "/sys/devices/system/cpu";
+
 class ThreadPool {
  public:
-  // threads: the caller counts as one; 0 = as many as there are cores this process may use.
-  explicit ThreadPool(int threads = 0);
+  // threads: the caller counts as one; 0 = as many as there are cores this process may use. Fewer than those take the
+  // cores of most capacity, which `system` tells (core_capacity).
+  explicit ThreadPool(int threads = 0, const std::string& system = kCoresOfSystem);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -44,6 +49,7 @@ class ThreadPool {
   };
 
   void keep_apart();
+  void share_out();
   void work(int thread);
   void take_part(int thread, uint32_t epoch);
   int32_t drain(Range& range, int thread, uint32_t epoch);
@@ -53,6 +59,8 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
   std::vector<int> homes_;         // cores, by thread; 0 is where the caller was seen last
+  std::vector<int64_t> capacity_;  // by number of the core
+  std::vector<int64_t> share_;     // by thread: capacities of the threads before it; the last entry is the sum of all
   std::vector<Range> ranges_;      // by thread; 0 is the caller
   std::vector<Failure> failures_;  // by thread
   // The present run; read only by a thread that holds a unit of it.
@@ -66,5 +74,9 @@ class ThreadPool {
 
 // Cores this process may run on: its affinity mask, not the machine.
 std::vector<int> usable_cores();
+
+// How much a core computes, the biggest 1024: what the kernel says of systems with big and little cores. 1024 where it
+// says nothing.
+int64_t core_capacity(int core, const std::string& system = kCoresOfSystem);
 
 }  // namespace situ

@@ -50,6 +50,7 @@ struct Lines {
   int64_t step[3];
   const float* next;  // the row after the last of them, which the next task reads
   int64_t pitch;
+  int64_t line;  // from row to row
 };
 // The weights of kernel rows 0 to 2 of these lines, tap s at [r] + s * along.
 struct Weights {
@@ -66,15 +67,18 @@ namespace {
 
 // The three pixels of column i, or zeros where it lies outside. Three references, because vectors of unknown length are
 // no members of a struct.
+// FRESH: rows that the next task reads for the first time.
+template <int FRESH>
 HWY_INLINE void load_column(const Lines& l, int64_t i, int64_t c, int64_t left, Floats& x, Floats& y, Floats& z) {
-  hwy::Prefetch(l.next + i * l.pitch + c);
+  for (int r = 0; r < FRESH; ++r) hwy::Prefetch(l.next + r * l.line + i * l.pitch + c);
   x = load_up_to(l.first[0] + i * l.step[0] + c, left);
   y = load_up_to(l.first[1] + i * l.step[1] + c, left);
   z = load_up_to(l.first[2] + i * l.step[2] + c, left);
 }
+template <int FRESH>
 HWY_INLINE void load_inside(const Lines& l, int64_t columns, int64_t i, int64_t c, int64_t left, Floats& x, Floats& y,
                             Floats& z) {
-  if (i >= 0 && i < columns) return load_column(l, i, c, left, x, y, z);
+  if (i >= 0 && i < columns) return load_column<FRESH>(l, i, c, left, x, y, z);
   x = zeros();
   y = x;
   z = x;
@@ -116,7 +120,7 @@ void slide_by_one(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
     int64_t o = first + row.before - 2;  // the result that the first column finishes
     for (int64_t i = first; i < last; ++i, ++o) {
       Floats x, y, z;
-      load_column(row.lines, i, c, left, x, y, z);
+      load_column<1>(row.lines, i, c, left, x, y, z);
       const Floats done = plus(half, x, y, z, u2, v2, w2);
       half = plus(begun, x, y, z, u1, v1, w1);
       begun = plus(zeros(), x, y, z, u0, v0, w0);
@@ -139,12 +143,12 @@ void slide_by_two(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
     load_weights(row.weights, 1, c, left, u1, v1, w1);
     load_weights(row.weights, 2, c, left, u2, v2, w2);
     Floats x, y, z;
-    load_inside(row.lines, row.columns, 2 * o0 - row.before, c, left, x, y, z);
+    load_inside<2>(row.lines, row.columns, 2 * o0 - row.before, c, left, x, y, z);
     Floats begun = plus(zeros(), x, y, z, u0, v0, w0);
     for (int64_t o = o0, i = 2 * o0 + 1 - row.before; o < o1; ++o, i += 2) {
-      load_inside(row.lines, row.columns, i, c, left, x, y, z);
+      load_inside<2>(row.lines, row.columns, i, c, left, x, y, z);
       const Floats half = plus(begun, x, y, z, u1, v1, w1);
-      load_inside(row.lines, row.columns, i + 1, c, left, x, y, z);
+      load_inside<2>(row.lines, row.columns, i + 1, c, left, x, y, z);
       put(d, plus(half, x, y, z, u2, v2, w2), row.pixel0 + o, c, left);
       begun = plus(zeros(), x, y, z, u0, v0, w0);
     }
@@ -204,6 +208,7 @@ void forward_row(const Depthwise3& d, int64_t task) {
   }
   lines.next = d.from + (task / wy.out * wy.in + wy.position(task % wy.out, 3)) * wx.in * d.from_pitch;
   lines.pitch = d.from_pitch;
+  lines.line = wx.in * d.from_pitch;
   const Row row{lines, weights, wx.before, wx.in, task * wx.out, wx.out};
   in_blocks(d, row, wx.out, wx.stride == 1 ? slide_by_one : slide_by_two);
 }
@@ -224,6 +229,7 @@ void dx_row(const Depthwise3& d, int64_t task) {
   const int present = rows;
   lines.next = present > 0 ? lines.first[0] + wx.out * d.from_pitch : d.from;  // tap 0 reads the lowest row
   lines.pitch = d.from_pitch;
+  lines.line = wx.in * d.from_pitch;
   for (; rows < 3; ++rows) lines.first[rows] = d.zeros, lines.step[rows] = 0, weights.row[rows] = d.w + 2 * d.w_pitch;
   const Row row{lines, weights, back ? 2 - wx.before : wx.before, wx.out, task * wx.in, wx.in};
   if (back) return in_blocks(d, row, wx.in, slide_by_one);
@@ -239,11 +245,11 @@ void dw_block(const Depthwise3& d, const Lines& x, int64_t row, int64_t o0, int6
   Floats s00 = zeros(), s01 = s00, s02 = s00, s10 = s00, s11 = s00, s12 = s00, s20 = s00, s21 = s00, s22 = s00;
   Floats x00, x10, x20, x01, x11, x21, x02, x12, x22;  // rows and columns under the taps
   int64_t i = o0 * STRIDE - wx.before;
-  load_inside(x, wx.in, i, c, left, x00, x10, x20);
-  load_inside(x, wx.in, i + 1, c, left, x01, x11, x21);
+  load_inside<STRIDE>(x, wx.in, i, c, left, x00, x10, x20);
+  load_inside<STRIDE>(x, wx.in, i + 1, c, left, x01, x11, x21);
   i += 2;
   for (int64_t o = o0; o < o1; ++o, i += STRIDE, dy += d.w_pitch) {
-    load_inside(x, wx.in, i, c, left, x02, x12, x22);
+    load_inside<STRIDE>(x, wx.in, i, c, left, x02, x12, x22);
     const Floats g = load_up_to(dy, left);
     hwy::Prefetch(dy + wx.out * d.w_pitch);
     s00 = hn::MulAdd(x00, g, s00), s10 = hn::MulAdd(x10, g, s10), s20 = hn::MulAdd(x20, g, s20);
@@ -254,7 +260,7 @@ void dw_block(const Depthwise3& d, const Lines& x, int64_t row, int64_t o0, int6
       x01 = x02, x11 = x12, x21 = x22;
     } else {
       x00 = x02, x10 = x12, x20 = x22;
-      load_inside(x, wx.in, i + 1, c, left, x01, x11, x21);
+      load_inside<STRIDE>(x, wx.in, i + 1, c, left, x01, x11, x21);
     }
   }
   const auto join = [&](int64_t tap, Floats v) HWY_ATTR {
@@ -280,6 +286,7 @@ void dw_task(const Depthwise3& d, int64_t split) {
     }
     lines.next = d.from + (row / wy.out * wy.in + wy.position(row % wy.out, 3)) * wx.in * d.from_pitch;
     lines.pitch = d.from_pitch;
+    lines.line = wx.in * d.from_pitch;
     const auto block = wx.stride == 1 ? dw_block<1> : dw_block<2>;
     for (int64_t o = 0; o < wx.out; o += kBlock)
       for (int64_t c = 0; c < d.channels; c += lanes()) block(d, lines, row, o, std::min(wx.out, o + kBlock), c, dw);

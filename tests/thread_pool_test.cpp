@@ -95,6 +95,17 @@ TEST(ThreadPool, RangesAreAsLongAsCoresAreBig) {
   pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
 }
 
+TEST(ThreadPool, WhatDoesNotDivideGoesToTheBiggerCores) {
+  const std::vector<int64_t> shares = {0, 1024, 2048, 3072, 4096, 4352, 4608, 4864, 5120};  // four big, four little
+  const auto begins = [&](int64_t units) {
+    std::vector<int64_t> list;
+    for (int64_t share : shares) list.push_back(first_of_range(units, share, shares.back()));
+    return list;
+  };
+  EXPECT_EQ(begins(4), (std::vector<int64_t>{0, 1, 2, 3, 4, 4, 4, 4, 4}));
+  EXPECT_EQ(begins(20), (std::vector<int64_t>{0, 4, 8, 12, 16, 17, 18, 19, 20}));
+}
+
 TEST(ThreadPool, TakesOverTheTasksOfASlowThread) {
   ThreadPool pool(2);
   std::atomic<int> others = 0;

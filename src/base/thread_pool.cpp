@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/spin.h"
@@ -15,6 +16,7 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kBiggest = 1024;      // capacity of a core
 constexpr double kSpinSeconds = 40e-6;  // longer than a launch's host work, far shorter than a scheduler's slice
 
 // A range in one word: 24 bits of epoch, then 20 bits each for the next unit and the end.
@@ -64,22 +66,22 @@ std::vector<int> usable_cores() {
 }
 
 int64_t core_capacity(int core, const std::string& system) {
-  constexpr int64_t kBiggest = 1024;
   std::ifstream file(system + "/cpu" + std::to_string(core) + "/cpu_capacity");
   int64_t capacity = 0;
   return file >> capacity && capacity > 0 ? std::min(capacity, kBiggest) : kBiggest;
 }
 
+int64_t first_of_range(int64_t units, int64_t before, int64_t all) { return ceil_div(units * before, all); }
+
 ThreadPool::ThreadPool(int threads, const std::string& system) {
-  std::vector<int> cores = usable_cores();
-  for (int core = 0; core <= cores.back(); ++core) capacity_.push_back(core_capacity(core, system));
-  const auto capacity = [&](int core) { return capacity_[static_cast<size_t>(core)]; };
-  std::ranges::stable_sort(cores, std::greater(), capacity);
-  const size_t count = threads > 0 ? static_cast<size_t>(threads) : cores.size();
+  cores_ = usable_cores();
+  std::ranges::stable_sort(cores_, std::greater(), [&](int core) { return core_capacity(core, system); });
+  for (int core : cores_) capacity_.push_back(core_capacity(core, system));
+  const size_t count = threads > 0 ? static_cast<size_t>(threads) : cores_.size();
   ranges_ = std::vector<Range>(count);
   failures_.resize(count);
   workers_.reserve(count - 1);
-  for (size_t i = 0; i < count; ++i) homes_.push_back(cores[i % cores.size()]);
+  for (size_t i = 0; i < count; ++i) homes_.push_back(cores_[i % cores_.size()]);
   share_.resize(count + 1);
   share_out();
   for (size_t i = 1; i < count; ++i) {
@@ -107,7 +109,9 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   finished_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
   const int64_t count = threads();
-  const auto first_unit = [&](int64_t i) { return units_ * share_[static_cast<size_t>(i)] / share_.back(); };
+  const auto first_unit = [&](int64_t i) {
+    return first_of_range(units_, share_[static_cast<size_t>(i)], share_.back());
+  };
   for (int64_t i = 0; i < count; ++i)
     ranges_[static_cast<size_t>(i)].word.store(pack(short_epoch(epoch), first_unit(i), first_unit(i + 1)),
                                                std::memory_order_release);
@@ -120,21 +124,30 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   rethrow();
 }
 
-// The caller's thread is not ours to pin. Where the system has put it on a worker's core, that worker takes the core
-// the caller came from, rather than each waiting for the other until the system moves one of them.
+// The caller's thread is not ours to pin. Where the system has put it on a worker's core, that worker moves to the
+// biggest that is free, rather than each waiting for the other until the system moves one of them.
 void ThreadPool::keep_apart() {
   const int core = sched_getcpu();
   if (core < 0 || core == homes_[0]) return;
+  const int left = std::exchange(homes_[0], core);
   const auto worker = std::find(homes_.begin() + 1, homes_.end(), core);
-  if (worker != homes_.end()) pin(workers_[static_cast<size_t>(worker - homes_.begin()) - 1], *worker = homes_[0]);
-  homes_[0] = core;
+  if (worker != homes_.end())
+    pin(workers_[static_cast<size_t>(worker - homes_.begin()) - 1], *worker = free_core(left));
   share_out();
+}
+
+int ThreadPool::free_core(int otherwise) const {
+  for (int core : cores_)
+    if (std::ranges::find(homes_, core) == homes_.end()) return core;
+  return otherwise;
 }
 
 void ThreadPool::share_out() {
   for (size_t i = 0; i < homes_.size(); ++i) {
-    const auto core = static_cast<size_t>(homes_[i]);
-    share_[i + 1] = share_[i] + (core < capacity_.size() ? capacity_[core] : capacity_.back());
+    const auto core = std::ranges::find(cores_, homes_[i]);
+    // A core the process could not use when the pool was made may be any.
+    share_[i + 1] =
+        share_[i] + (core == cores_.end() ? kBiggest : capacity_[static_cast<size_t>(core - cores_.begin())]);
   }
 }
 

@@ -49,6 +49,7 @@ class ThreadPool {
   };
 
   void keep_apart();
+  int free_core(int otherwise) const;
   void share_out();
   void work(int thread);
   void take_part(int thread, uint32_t epoch);
@@ -59,7 +60,8 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
   std::vector<int> homes_;         // cores, by thread; 0 is where the caller was seen last
-  std::vector<int64_t> capacity_;  // by number of the core
+  std::vector<int> cores_;         // that the process may use, the biggest first
+  std::vector<int64_t> capacity_;  // of them
   std::vector<int64_t> share_;     // by thread: capacities of the threads before it; the last entry is the sum of all
   std::vector<Range> ranges_;      // by thread; 0 is the caller
   std::vector<Failure> failures_;  // by thread
@@ -78,5 +80,9 @@ std::vector<int> usable_cores();
 // How much a core computes, the biggest 1024: what the kernel says of systems with big and little cores. 1024 where it
 // says nothing.
 int64_t core_capacity(int core, const std::string& system = kCoresOfSystem);
+
+// Where the range of a thread begins whose predecessors have `before` of all the capacity. Rounded up: what does not
+// divide goes to the first threads, which have the biggest cores.
+int64_t first_of_range(int64_t units, int64_t before, int64_t all);
 
 }  // namespace situ

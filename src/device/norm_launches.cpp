@@ -41,11 +41,11 @@ void expand_norm_apart(Expansion& e, PartsOf parts_of) {
   for (size_t i = 0; i < statistics.size(); ++i) e.result(static_cast<int>(i) + 1, statistics[i]);
 }
 
-void expand_covariance(Expansion& e, int64_t (*parts_of)(const Target& target, int64_t rows, int64_t cols)) {
+void expand_covariance(Expansion& e, PartsOf parts_of) {
   const Shape& x = e.view().in(0).shape;
-  const Type parts = f32({parts_of(e.target(), x.rows(), x.cols()), x.cols() + 1, x.cols()});
+  const Type parts = f32({parts_of(e.target(), "covariance", x), x.cols() + 1, x.cols()});
   const ir::Value partial = e.launch("covariance_partial", {e.in(0)}, parts);
-  const ir::Values results = e.launch_all("covariance_final", {partial, e.in(0)}, e.view().outs);
+  const ir::Values results = e.launch_all("covariance_final", {partial}, e.view().outs, {{"rows", x.rows()}});
   for (size_t i = 0; i < results.size(); ++i) e.result(static_cast<int>(i), results[i]);
 }
 

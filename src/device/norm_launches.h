@@ -1,5 +1,6 @@
 // norm_launches.h -- how back ends launch norms: statistics of columns, at once or in parts that a second launch joins,
-// and the pointwise function that reads them behind. Kernels: OP, OP_partial, moments_final, norm_sums_final, fused.
+// and the pointwise function that reads them behind. Kernels: OP, OP_partial, moments_final, norm_sums_final, fused;
+// covariance_partial and _final, norm_weights_dw and _dcov.
 #pragma once
 #include "device/candidate.h"
 
@@ -13,7 +14,7 @@ void expand_norm_apart(Expansion& e, PartsOf parts_of);  // of a node of ops/nor
 
 // Of covariance: covariance_partial over parts of the rows, covariance_final. Of norm_weights_grad: norm_weights_dw for
 // what belongs to columns of w, norm_weights_dcov for the statistics, which are sums over them.
-void expand_covariance(Expansion& e, int64_t (*parts_of)(const Target& target, int64_t rows, int64_t cols));
+void expand_covariance(Expansion& e, PartsOf parts_of);
 void expand_norm_weights_grad(Expansion& e);
 
 }  // namespace situ::device

@@ -42,6 +42,8 @@ constexpr Name kParts[] = {
     {Class::norm, "norm_"},
     {Class::norm, "_norm"},
     {Class::norm, "moments"},
+    {Class::product, "covariance_partial"},
+    {Class::norm, "covariance"},
     {Class::reduce, "reduce"},
     {Class::reduce, "sum"},
     {Class::reduce, "metrics"},

@@ -1,10 +1,9 @@
 // block_product.h -- small matrix products inside a task of another kernel, on the register tile:
 //
-//     y[r_i][0..n) = epilogue((y[r_i] or 0) + sum over k < K: a[i * a_row + k * a_step] * b[k * b_step + 0..n)),   i <
-//     m
+//     y[r_i][0..n) = epilogue((y[r_i] or 0) + sum over k < K: a[i * a_row + k * a_step] * b[k * b_step + 0..n))
 //
-// or with b as panels of the tile's width, b_panel elements apart.
-// where r_i = first_row + i * row_step, so that y may be one time step of a sequence. Nothing is allocated.
+// for i < m, where r_i = first_row + i * row_step, so that y may be one time step of a sequence; or with b as panels of
+// the tile's width, b_panel elements apart. Nothing is allocated.
 #pragma once
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/tile_table.h"

@@ -17,15 +17,15 @@ int64_t depthwise_dw_splits(const ops::OpView& view) {
   return std::clamp<int64_t>(dy.count() / 16384, 1, std::min<int64_t>(dy[0] * dy[1], 16));
 }
 
-void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits) {
-  expand_by_splits(e, kernel, splits, e.inputs(), e.attrs());
+ir::Value launch_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
+                           const ir::Attrs& attrs, const Type& dw) {
+  if (splits == 1) return e.launch(kernel, inputs, dw, attrs);
+  const Shape& s = dw.shape;
+  const ir::Value parts = e.launch(kernel, inputs, f32({splits, s[0], s[1], s[2], s[3]}), attrs);
+  return e.launch("sum_splits", {parts}, dw);
 }
-void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
-                      const ir::Attrs& attrs) {
-  if (splits == 1) return e.result(0, e.launch(kernel, inputs, e.out_type(0), attrs));
-  const Shape& dw = e.out_type(0).shape;
-  const ir::Value parts = e.launch(kernel, inputs, f32({splits, dw[0], dw[1], dw[2], dw[3]}), attrs);
-  e.result(0, e.launch("sum_splits", {parts}, e.out_type(0)));
+void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits) {
+  e.result(0, launch_by_splits(e, kernel, splits, e.inputs(), e.attrs(), e.out_type(0)));
 }
 
 }  // namespace situ::cpu

@@ -11,9 +11,10 @@ int64_t conv_dw_splits(const ops::OpView& view, const device::Target& target);
 // The same for a depthwise one, which is bound by memory: parts of image rows, each of at least 16384 values.
 int64_t depthwise_dw_splits(const ops::OpView& view);
 
-// Launches `kernel` with a result [splits, R, S, C, O] and adds the parts; with one split, straight to the result.
+// Launches `kernel` with a result [splits, R, S, C, O] and adds the parts; with one split, straight to `dw`.
+ir::Value launch_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
+                           const ir::Attrs& attrs, const Type& dw);
+// The same for the node's own operands, as its result.
 void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits);
-void expand_by_splits(device::Expansion& e, std::string_view kernel, int64_t splits, const ir::Values& inputs,
-                      const ir::Attrs& attrs);
 
 }  // namespace situ::cpu

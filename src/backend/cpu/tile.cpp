@@ -14,6 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
+constexpr int64_t kShortSum = 64;
+
 #define SITU_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define SITU_BEGIN(i) Floats c##i##0 = begin0, c##i##1 = begin1, c##i##2 = begin2, c##i##3 = begin3;
 
@@ -57,8 +59,10 @@ void run_tile(const Tile& t) {
   const int64_t width = lanes(), last = t.n - (NV - 1) * width;
   float* const y = t.y + t.col;
   const int words = t.epilogue ? t.epilogue->count : 0;
-  // A bias that comes first costs nothing where sums begin with it.
-  const bool begins = words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias && !t.bias_by_row && !t.accumulate;
+  // A bias that comes first costs nothing where sums begin with it. Where they are long it would cost no less than a
+  // thousandth, but they would be rounded at its size term by term.
+  const bool begins = words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias && !t.bias_by_row &&
+                      !t.accumulate && t.count == 1 && t.segments[0].length <= kShortSum;
   const auto begin = [&](int j) HWY_ATTR {
     return begins ? load_vector<NV>(t.epilogue->words[0].operand + t.col, j, last) : zeros();
   };

@@ -44,9 +44,12 @@ Value frozen(Build& b, Value x, const Affine& a, Value mean, Value var, double e
 
 // Whether x comes from a 1x1 convolution that meets each pixel of a narrow image once, and there are many more pixels
 // than channels: the statistics of x's channels follow from those of the image, and cost less than a look at x.
+// Backward it needs the gradient of the weights, so they must be trained anyway.
 bool from_narrow_image(Build& b, Value x) {
   const ir::Node& conv = b.graph().producer(x);
   if (conv.op != "conv2d" || conv.inputs.size() != 2) return false;
+  const ir::Node& weight = b.graph().producer(conv.inputs[1]);
+  if (weight.op != "read" || !b.trains(weight.attrs.text("state"))) return false;
   const Shape image = b.shape(conv.inputs[0]), w = b.shape(conv.inputs[1]);
   const ops::Window window = ops::window_of(conv.attrs, {image[1], image[2]}, {w[0], w[1]});
   for (const ops::WindowAxis& axis : {window.y, window.x})

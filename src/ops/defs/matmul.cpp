@@ -93,7 +93,8 @@ constexpr std::string_view kExamples =
     "f32[8,300], f32[300,77], f32[77] {epilogue=\"bias\"}; f32[4,600], f32[600,50], f32[50] {epilogue=\"bias+relu\"}; "
     "f32[5,131], f32[70,131] {tb=1}; f32[8,70], f32[33,70], f32[33] {tb=1, epilogue=\"bias\"};"
     "f32[3,41], f32[41,300], f32[300] {epilogue=\"bias\"}; f32[8,530], f32[530,257], f32[8,257] {epilogue=\"mask\"};"
-    "f32[70,33], f32[33,66], f32[66] {epilogue=\"bias+relu\"}";
+    "f32[70,33], f32[33,66], f32[66] {epilogue=\"bias+relu\"}; f32[8,600], f32[600,50], f32[50]*1000 "
+    "{epilogue=\"bias\"}";
 
 }  // namespace
 

@@ -177,12 +177,10 @@ double seconds_turned(const ops::OpView& view, const device::Target& target) {
 }
 void expand_turned(device::Expansion& e) {
   const Shape& dw = e.out_type(0).shape;
-  const Type turned = f32({1, 1, dw[3], dw[2]});
   const int64_t splits = splits_of(e.view(), e.target(), dw[3]);
-  const ir::Value parts =
-      e.launch("conv2d_dw", {e.in(1), e.in(0)}, splits == 1 ? turned : f32({splits, 1, 1, dw[3], dw[2]}), e.attrs());
-  const ir::Value sum = splits == 1 ? parts : e.launch("sum_splits", {parts}, turned);
-  e.result(0, e.launch("transpose", {sum}, e.out_type(0), {{"perm", ir::Ints{0, 1, 3, 2}}}));
+  const ir::Value turned =
+      launch_by_splits(e, "conv2d_dw", splits, {e.in(1), e.in(0)}, e.attrs(), f32({1, 1, dw[3], dw[2]}));
+  e.result(0, e.launch("transpose", {turned}, e.out_type(0), {{"perm", ir::Ints{0, 1, 3, 2}}}));
 }
 
 }  // namespace

@@ -182,13 +182,13 @@ void expand(device::Expansion& e) {
   const ops::Window padded = padded_window(window);
   const ir::Value sheaves = interleave(e, e.in(0), padded.y.in, padded.x.in, {window.y.before, window.x.before});
   const ir::Value dy = interleave(e, e.in(1), window.y.out, window.x.out, {0, 0});
-  expand_by_splits(e, "conv2d_dw_images", splits, {sheaves, dy},
-                   {{"kernel", ir::Ints{window.y.kernel, window.x.kernel}},
-                    {"stride", ir::Ints{window.y.stride, window.x.stride}},
-                    {"dilation", ir::Ints{window.y.dilation, window.x.dilation}},
-                    {"images", images},
-                    {"splits", splits},
-                    {"sums", int64_t{0}}});  // pass/image_sheaves.cpp
+  const ir::Attrs attrs{{"kernel", ir::Ints{window.y.kernel, window.x.kernel}},
+                        {"stride", ir::Ints{window.y.stride, window.x.stride}},
+                        {"dilation", ir::Ints{window.y.dilation, window.x.dilation}},
+                        {"images", images},
+                        {"splits", splits},
+                        {"sums", int64_t{0}}};  // pass/image_sheaves.cpp
+  e.result(0, launch_by_splits(e, "conv2d_dw_images", splits, {sheaves, dy}, attrs, e.out_type(0)));
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ void dx_row(const Depthwise3& d, int64_t task) {
   const int present = rows;
   lines.next = present > 0 ? lines.first[0] + wx.out * d.from_pitch : d.from;  // tap 0 reads the lowest row
   lines.pitch = d.from_pitch;
-  lines.line = wx.in * d.from_pitch;
+  lines.line = wx.out * d.from_pitch;
   for (; rows < 3; ++rows) lines.first[rows] = d.zeros, lines.step[rows] = 0, weights.row[rows] = d.w + 2 * d.w_pitch;
   const Row row{lines, weights, back ? 2 - wx.before : wx.before, wx.out, task * wx.in, wx.in};
   if (back) return in_blocks(d, row, wx.in, slide_by_one);

@@ -86,9 +86,12 @@ HWY_INLINE void add_half_row(const DyTile& dy, int64_t o, int64_t width, const f
   SITU_SUMS(SITU_CLEAR)
   const float *upper0 = dy.at[0] + o, *upper1 = dy.at[1] + o, *lower0 = dy.at[2] + o, *lower1 = dy.at[3] + o;
   const auto combine = [&](const float* upper, const float* lower) HWY_ATTR {
-    if constexpr (I == 0) return load_up_to(upper, width);
-    if constexpr (I == kSide - 1) return load_up_to(lower, width);
-    return plus_times(load_up_to(upper, width), kFinitePoints[I], load_up_to(lower, width));
+    if constexpr (I == 0)
+      return load_up_to(upper, width);
+    else if constexpr (I == kSide - 1)
+      return load_up_to(lower, width);
+    else
+      return plus_times(load_up_to(upper, width), kFinitePoints[I], load_up_to(lower, width));
   };
   for (int64_t n = 0; n < dy.images; ++n) {
     const Floats d0 = combine(upper0, lower0), d1 = combine(upper1, lower1);

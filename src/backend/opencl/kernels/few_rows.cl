@@ -1,7 +1,7 @@
 // few_rows.cl -- products whose left operand has at most ROWS rows: B is read once, in the order it lies in memory.
 //
 //   few_rows      part[z, m, n] = sum_k a[m, k] * b[k, n]    k from z * k_split on; sum_splits adds the parts; the first
-//                                                            one starts from the bias if there is one
+//                                                            one ends with the bias if there is one
 //   few_dots      y[m, n]       = sum_k a[m, k] * b[n, k]
 //
 // The register tile of gemm.cl walks down a panel of B: with few rows nothing hides what each row of B costs to fetch.
@@ -18,16 +18,17 @@ static inline void row_starts(__global const float* p[ROWS], __global const floa
 }
 
 // Adds rows k0..k1-1 of B to the sums at columns c..c+VW-1 and d..d+VW-1; lanes before c_lo and d_lo belong to
-// neighbours. The sums start from the rows at `from`, all the same with pitch 0, or from zero.
+// neighbours. The sums start from zero or, `going_on`, from what they are; `bias` or nothing comes last: begun with, a
+// large one would have every term rounded at its size.
 static inline void add_rows(__global const float* const p[ROWS], __global const float* b, int b_pitch, int k0, int k1,
                             __global float* y, int m, int n, int c, int c_lo, int d, int d_lo,
-                            __global const float* from, int from_pitch) {
+                            int going_on, __global const float* bias) {
   fv left[ROWS], right[ROWS];
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
-    __global const float* row = from + min(r, m - 1) * from_pitch;
-    left[r] = from ? LOAD(row + c) : (fv)(0.0f);
-    right[r] = from ? LOAD(row + d) : (fv)(0.0f);
+    __global const float* row = y + min(r, m - 1) * n;
+    left[r] = going_on ? LOAD(row + c) : (fv)(0.0f);
+    right[r] = going_on ? LOAD(row + d) : (fv)(0.0f);
   }
   for (int k = k0; k < k1; ++k) {
     const fv bc = LOAD(b + k * b_pitch + c), bd = LOAD(b + k * b_pitch + d);
@@ -38,9 +39,12 @@ static inline void add_rows(__global const float* const p[ROWS], __global const 
       right[r] = MAC(a, bd, right[r]);
     }
   }
+  const fv left_bias = bias ? LOAD(bias + c) : (fv)(0.0f), right_bias = bias ? LOAD(bias + d) : (fv)(0.0f);
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
     if (r >= m) continue;
+    left[r] += left_bias;
+    right[r] += right_bias;
     if (c_lo == 0 && d_lo == 0) {
       STORE(left[r], y + r * n + c);
       STORE(right[r], y + r * n + d);
@@ -59,12 +63,11 @@ __kernel GROUP void few_rows(TENSOR(const float, a), TENSOR(const float, b), TEN
   row_starts(p, START(a), a_pitch, m);
   __global float* y = START(part) + z * m * n;
   for (int begin = k0; begin < k1; begin += KB) {
-    // What the sums start from: the bias, nothing, or what they are already.
-    __global const float* from = begin > k0 ? y : has_bias && z == 0 ? START(bias) : 0;
+    __global const float* last = has_bias && z == 0 && begin + KB >= k1 ? START(bias) : 0;
     for (int c = c0; c < c1; c += 2 * VW) {
       const int s = min(c, n - VW), t = min(c + VW, n - VW);  // a vector past the last column starts earlier
       add_rows(p, START(b), b_pitch, begin, min(k1, begin + KB), y, m, n, s, c - s, t, min(c + VW - t, VW),
-               from, begin > k0 ? n : 0);
+               begin > k0, last);
     }
   }
 }

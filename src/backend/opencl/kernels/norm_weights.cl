@@ -1,63 +1,78 @@
 // norm_weights.cl -- the batch norm of a product x w by x's statistics (ops/defs/norm_weights.cpp).
 //
-//   covariance_partial  x[N,C] -> parts[P][C+1][C]: of a part's rows less x's first, [s 1]^T s; a work-item owns
-//                       ROWS rows of a part's matrix and a vector of its columns
-//   covariance_final    the parts, and x's first row -> mean, cov: a vector of a row
+//   covariance_partial  x[N,C] -> parts[P][C+1][C]: of a part's rows sum (x - mean)^T (x - mean), and below it their
+//                       mean; a work-item owns four rows of a part's matrix and a vector of its columns
+//   covariance_final    joins the parts: mean, cov; a vector of a row
 //   norm_weights        a vector of w's columns, and norm_weights_dw
 //   norm_weights_dcov   an element; covariance_slope: a column
 #include "columns.clh"
 
-#define ROWS 4
-
-// Element i of a row of x less the first row's; behind the last stands a one.
-#define CENTRED(row, i) ((i) < cols ? AT(X_T, row, i) - AT(X_T, first, i) : 1.0f)
+// Adds to t, the squares of `count` rows with these means, those of n more rows (Chan).
+#define JOIN(t, squares, mean_i, block_i, mean, block) \
+  t += squares + (fv)(((block_i) - (mean_i)) * weight) * ((block) - (mean))
 
 __kernel GROUP void covariance_partial(TENSOR(const X_T, x), TENSOR(float, y), int rows, int cols, int parts, int len) {
-  const int v = get_global_id(0), i = get_global_id(1) * ROWS, part = get_global_id(2);
-  if (v >= VECTORS(cols) || i > cols) return;
-  __global const X_T* first = START(x);
-  const int c = vector_start(v, cols), end = min(rows, (part + 1) * len);
-  const fv shift = LOAD_AS(X_T, first + c);
-  const int i1 = min(i + 1, cols), i2 = min(i + 2, cols), i3 = min(i + 3, cols);
-  fv t0 = (fv)(0.0f), t1 = t0, t2 = t0, t3 = t0;
-  for (int r0 = part * len; r0 < end; r0 += BLOCK) {
-    fv s0 = (fv)(0.0f), s1 = s0, s2 = s0, s3 = s0;
-    for (int r = r0; r < min(end, r0 + BLOCK); ++r) {
-      __global const X_T* row = first + r * x_pitch;
-      const fv s = LOAD_AS(X_T, row + c) - shift;
-      s0 = MAC((fv)(CENTRED(row, i)), s, s0);
-      s1 = MAC((fv)(CENTRED(row, i1)), s, s1);
-      s2 = MAC((fv)(CENTRED(row, i2)), s, s2);
-      s3 = MAC((fv)(CENTRED(row, i3)), s, s3);
+  const int v = get_global_id(0), i = get_global_id(1) * 4, part = get_global_id(2), begin = part * len;
+  if (v >= VECTORS(cols) || i >= cols) return;
+  __global const X_T* from = START(x);
+  const int c = vector_start(v, cols), end = min(rows, begin + len), last = cols - 1;
+  const int i1 = min(i + 1, last), i2 = min(i + 2, last), i3 = min(i + 3, last);
+  fv mean = (fv)(0.0f), t0 = mean, t1 = mean, t2 = mean, t3 = mean;
+  float m0 = 0.0f, m1 = 0.0f, m2 = 0.0f, m3 = 0.0f;
+  for (int r0 = begin; r0 < end; r0 += BLOCK) {
+    const int n = min(BLOCK, end - r0);
+    fv block = (fv)(0.0f);
+    float b0 = 0.0f, b1 = 0.0f, b2 = 0.0f, b3 = 0.0f;
+    for (int r = r0; r < r0 + n; ++r) {
+      __global const X_T* row = from + r * x_pitch;
+      block += LOAD_AS(X_T, row + c);
+      b0 += AT(X_T, row, i), b1 += AT(X_T, row, i1), b2 += AT(X_T, row, i2), b3 += AT(X_T, row, i3);
     }
-    t0 += s0;
-    t1 += s1;
-    t2 += s2;
-    t3 += s3;
+    block /= (fv)((float)n);
+    b0 /= (float)n, b1 /= (float)n, b2 /= (float)n, b3 /= (float)n;
+    fv s0 = (fv)(0.0f), s1 = s0, s2 = s0, s3 = s0;
+    for (int r = r0; r < r0 + n; ++r) {
+      __global const X_T* row = from + r * x_pitch;
+      const fv s = LOAD_AS(X_T, row + c) - block;
+      s0 = MAC((fv)(AT(X_T, row, i) - b0), s, s0);
+      s1 = MAC((fv)(AT(X_T, row, i1) - b1), s, s1);
+      s2 = MAC((fv)(AT(X_T, row, i2) - b2), s, s2);
+      s3 = MAC((fv)(AT(X_T, row, i3) - b3), s, s3);
+    }
+    const float share = (float)n / (float)(r0 - begin + n), weight = (float)(r0 - begin) * share;
+    JOIN(t0, s0, m0, b0, mean, block);
+    JOIN(t1, s1, m1, b1, mean, block);
+    JOIN(t2, s2, m2, b2, mean, block);
+    JOIN(t3, s3, m3, b3, mean, block);
+    mean += (block - mean) * (fv)(share);
+    m0 += (b0 - m0) * share, m1 += (b1 - m1) * share, m2 += (b2 - m2) * share, m3 += (b3 - m3) * share;
   }
-  __global float* to = START(y) + (part * (cols + 1) + i) * y_pitch;
-  store_vector(t0, to, v, cols, 0);
-  if (i + 1 <= cols) store_vector(t1, to + y_pitch, v, cols, 0);
-  if (i + 2 <= cols) store_vector(t2, to + 2 * y_pitch, v, cols, 0);
-  if (i + 3 <= cols) store_vector(t3, to + 3 * y_pitch, v, cols, 0);
+  __global float* to = START(y) + part * (cols + 1) * y_pitch;
+  store_vector(t0, to + i * y_pitch, v, cols, 0);
+  if (i + 1 < cols) store_vector(t1, to + (i + 1) * y_pitch, v, cols, 0);
+  if (i + 2 < cols) store_vector(t2, to + (i + 2) * y_pitch, v, cols, 0);
+  if (i + 3 < cols) store_vector(t3, to + (i + 3) * y_pitch, v, cols, 0);
+  if (i == 0) store_vector(mean, to + cols * y_pitch, v, cols, 0);
 }
 
-__kernel GROUP void covariance_final(TENSOR(const float, part), TENSOR(const X_T, x), TENSOR(float, mean),
-                                     TENSOR(float, cov), int rows, int cols, int parts) {
+__kernel GROUP void covariance_final(TENSOR(const float, part), TENSOR(float, mean), TENSOR(float, cov), int rows,
+                                     int cols, int parts, int len) {
   const int v = get_global_id(0), i = get_global_id(1), c = vector_start(v, cols);
   if (v >= VECTORS(cols) || i >= cols) return;
   __global const float* from = START(part);
-  fv products = (fv)(0.0f), sums = products;
-  float other = 0.0f;
-  for (int p = 0; p < parts; ++p, from += (cols + 1) * part_pitch) {
-    products += LOAD(from + i * part_pitch + c);
-    sums += LOAD(from + cols * part_pitch + c);
-    other += from[cols * part_pitch + i];
+  fv squares = (fv)(0.0f), total = squares;
+  float total_i = 0.0f;
+  for (int begin = 0; begin < rows; begin += len, from += (cols + 1) * part_pitch) {
+    const int n = min(len, rows - begin);
+    const fv block = LOAD(from + cols * part_pitch + c);
+    const float block_i = from[cols * part_pitch + i];
+    const float share = (float)n / (float)(begin + n), weight = (float)begin * share;
+    JOIN(squares, LOAD(from + i * part_pitch + c), total_i, block_i, total, block);
+    total += (block - total) * (fv)(share);
+    total_i += (block_i - total_i) * share;
   }
-  const float inv_n = 1.0f / (float)rows;
-  const fv distance = sums * (fv)(inv_n);  // of the mean from the first row
-  store_vector(products * (fv)(inv_n) - distance * (fv)(other * inv_n), START(cov) + i * cov_pitch, v, cols, 0);
-  if (i == 0) store_vector(LOAD_AS(X_T, START(x) + c) + distance, START(mean), v, cols, 0);
+  store_vector(squares / (fv)((float)rows), START(cov) + i * cov_pitch, v, cols, 0);
+  if (i == 0) store_vector(total, START(mean), v, cols, 0);
 }
 
 // Row i of cov, or of cov + cov^T, times the columns of w.
@@ -84,8 +99,8 @@ __kernel GROUP void norm_weights(TENSOR(const float, mean), TENSOR(const float, 
     m = MAC((fv)(START(mean)[i]), x, m);
     square = MAC(weighted(START(cov), cov_pitch, column, w_pitch, inner, i, 0), x, square);
   }
-  // Rounding may leave a little less than nothing of a column that does not vary.
-  const fv r = (fv)(1.0f) / sqrt(max_of((fv)(0.0f), square) + (fv)(eps)), scale = LOAD(START(gamma) + c) * r;
+  square = max_of((fv)(0.0f), square);  // rounding may leave a little less than nothing of a column that does not vary
+  const fv r = (fv)(1.0f) / sqrt(square + (fv)(eps)), scale = LOAD(START(gamma) + c) * r;
   for (int i = 0; i < inner; ++i)
     store_vector(LOAD(column + i * w_pitch) * scale, START(weight) + i * weight_pitch, v, cols, 0);
   store_vector(LOAD(START(beta) + c) - m * scale, START(shift), v, cols, 0);

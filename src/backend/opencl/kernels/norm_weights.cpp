@@ -7,13 +7,12 @@
 namespace situ::opencl::kernels {
 namespace {
 
-constexpr int64_t kRows = 4;  // ROWS of norm_weights.cl
+constexpr int64_t kRows = 4;  // of a covariance that a work-item owns
 
-// A grid of vectors of `cols` columns, or of single ones where lanes run elsewhere; by y by z.
 Call weights_call(std::string_view kernel, const LaunchSpec& launch, const Target& target, int64_t vw, int64_t x,
                   int64_t y = 1, int64_t z = 1) {
   Call call = make_call("norm_weights.cl", kernel);
-  call.define("VW", vw);
+  call.define("VW", vw).define("MAC_FORM", tuned(target, "gemm.MAC"));
   add_tensors(call, launch.in);
   add_tensors(call, launch.out);
   return set_grid(call, x, y, z, tuned(target, "reduce.WX"));
@@ -22,16 +21,17 @@ Call weights_call(std::string_view kernel, const LaunchSpec& launch, const Targe
 Call bind_covariance_partial(const LaunchSpec& launch, const Target& target) {
   const TensorArg& x = launch.in[0];
   const int64_t parts = launch.out[0].shape()[0], vw = vector_width(target, x.cols());
-  Call call = weights_call("covariance_partial", launch, target, vw, ceil_div(x.cols(), vw),
-                           ceil_div(x.cols() + 1, kRows), parts);
+  Call call =
+      weights_call("covariance_partial", launch, target, vw, ceil_div(x.cols(), vw), ceil_div(x.cols(), kRows), parts);
   add_ints(call, {x.rows(), x.cols(), parts, ceil_div(x.rows(), parts)});
   return call;
 }
 Call bind_covariance_final(const LaunchSpec& launch, const Target& target) {
-  const TensorArg& x = launch.in[1];
-  const int64_t vw = vector_width(target, x.cols());
-  Call call = weights_call("covariance_final", launch, target, vw, ceil_div(x.cols(), vw), x.cols());
-  add_ints(call, {x.rows(), x.cols(), launch.in[0].shape()[0]});
+  const TensorArg& part = launch.in[0];
+  const int64_t cols = part.cols(), parts = part.shape()[0], rows = launch.node.attrs.integer("rows");
+  const int64_t vw = vector_width(target, cols);
+  Call call = weights_call("covariance_final", launch, target, vw, ceil_div(cols, vw), cols);
+  add_ints(call, {rows, cols, parts, ceil_div(rows, parts)});
   return call;
 }
 
@@ -64,11 +64,13 @@ Call bind_covariance_slope(const LaunchSpec& launch, const Target& target) {
   return call.arg(1.0f / static_cast<float>(launch.node.attrs.integer("rows")));
 }
 
-// Parts of x's rows: as many as keep the device busy, each long enough to be worth a matrix.
-int64_t parts_of(const Target& target, int64_t rows, int64_t cols) {
-  const int64_t items = ceil_div(cols, vector_width(target, cols)) * ceil_div(cols + 1, kRows);
+// Parts of x's rows: as many as keep the device busy, each long enough to be worth a matrix, and none empty.
+int64_t parts_of(const Target& target, std::string_view, const Shape& x) {
+  const int64_t rows = x.rows(), cols = x.cols();
+  const int64_t items = ceil_div(cols, vector_width(target, cols)) * ceil_div(cols, kRows);
   const int64_t busy = ceil_div(tuned(target, "reduce.ITEMS"), items), longest = ceil_div(rows, 1024);
-  return std::clamp<int64_t>(std::max(busy, longest), 1, std::max<int64_t>(1, rows / (2 * cols)));
+  const int64_t parts = std::clamp<int64_t>(std::max(busy, longest), 1, std::max<int64_t>(1, rows / (2 * cols)));
+  return ceil_div(rows, ceil_div(rows, parts));
 }
 void expand_covariance(Expansion& e) { device::expand_covariance(e, parts_of); }
 
@@ -76,7 +78,7 @@ void expand_covariance(Expansion& e) { device::expand_covariance(e, parts_of); }
 
 KernelList norm_weights() {
   static constexpr Kernel kernels[] = {{"covariance_partial", bind_covariance_partial, "X"},
-                                       {"covariance_final", bind_covariance_final, "- X"},
+                                       {"covariance_final", bind_covariance_final},
                                        {"covariance_slope", bind_covariance_slope},
                                        {"norm_weights", bind_norm_weights},
                                        {"norm_weights_dw", bind_norm_weights_dw},

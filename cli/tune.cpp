@@ -34,6 +34,7 @@ void print_results(const std::vector<tune::NodeResult>& results) {
   for (const tune::NodeResult& r : results) {
     for (const tune::Measurement& m : r.candidates)
       if (m.wrong) fmt::print("  wrong result, never chosen: {} of {}\n", m.candidate, r.node);
+    if (r.slows_the_step) fmt::print("  faster alone, but not in a step: left as it was  {:.70}\n", r.node);
     const tune::Measurement &first = r.candidates.front(), &best = r.best();
     if (&best != &first)
       fmt::print("  {:8.1f} us -> {:8.1f} us  x{}  {} -> {}  {:.70}\n", first.seconds * 1e6, best.seconds * 1e6,
@@ -67,7 +68,7 @@ void run(const Options& o) {
     if (r.best().wrong) continue;  // none gave the right result
     database.store(identity, r.node, r.best().candidate, r.best().seconds);
     saved += r.saved();
-    changed += &r.best() != &r.candidates.front();
+    changed += r.changed();
   }
   fmt::print(
       "{}: {} kinds of nodes measured in {:.0f} s, {} run faster another way: {:.2f} ms less per step; kept in {}\n",

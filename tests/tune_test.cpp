@@ -107,7 +107,9 @@ TEST(Tuner, MeasuresEveryCandidateOnceAndLeavesTheDeviceAsItWas) {
     device->choices = {{"x", "y"}};
     std::vector<std::string> seen;
     Options options;
-    options.progress = [&](const Progress& p) { seen.push_back(p.node); };
+    options.progress = [&](const Progress& p) {
+      if (p.done < p.total) seen.push_back(p.node);  // whole steps come when all are done
+    };
     const ir::Graph graph = product(33, 20, 47);
     const auto results = tune(*device, {graph, graph, product(16, 16, 16)}, options);
     ASSERT_EQ(results.size(), 2u) << name;
@@ -171,6 +173,45 @@ opencl::Call bind_nothing(const device::LaunchSpec& launch, const device::Target
   call.arg(launch.out[0]);
   return call;
 }
+// Three nodes that are faster another way when alone; what a step takes is made up.
+std::vector<NodeResult> three_nodes() {
+  std::vector<NodeResult> results;
+  for (const char* node : {"a", "b", "c"}) results.push_back({node, 1, {{"usual", 2, false}, {"other", 1, false}}});
+  return results;
+}
+device::Choices confirmed(std::vector<NodeResult> results, const std::function<double(const device::Choices&)>& step,
+                          bool time_is_up = false) {
+  confirm(
+      results, [&](const auto& a, const auto& b) { return std::pair(step(a), step(b)); }, [&] { return time_is_up; });
+  device::Choices choices;
+  for (const NodeResult& r : results)
+    if (r.changed()) choices[r.node] = r.best().candidate;
+  return choices;
+}
+
+TEST(Tuner, DropsChoicesThatSlowTheStepDown) {
+  using Choices = device::Choices;
+  const auto step = [](const Choices& c) {
+    return 100.0 - 2.0 * c.count("a") + 5.0 * c.count("b") - 2.0 * c.count("c");
+  };
+  EXPECT_EQ(confirmed(three_nodes(), step), (Choices{{"a", "other"}, {"c", "other"}}));
+  // Two that are slower together than neither, though each without the other is slower still: all go.
+  const auto pair = [](const Choices& c) { return c.empty() ? 100.0 : c.size() == 3 ? 101.0 : 110.0; };
+  EXPECT_EQ(confirmed(three_nodes(), pair), Choices{});
+  EXPECT_EQ(confirmed(three_nodes(), step, true), Choices{});  // no time to ask one by one: together they are slower
+  EXPECT_EQ(confirmed(
+                three_nodes(), [](const Choices& c) { return 100.0 - c.size(); }, true)
+                .size(),
+            3u);
+}
+
+TEST(Tuner, AWrongCandidateIsNotKeptForTheStepsSake) {
+  std::vector<NodeResult> results = three_nodes();
+  results[1].candidates[0].wrong = true;
+  EXPECT_EQ(confirmed(results, [](const device::Choices& c) { return 100.0 + c.size(); }),
+            (device::Choices{{"b", "other"}}));
+}
+
 TEST(Tuner, FindsTheCandidateThatAnswersWrongly) {
   if (!test::device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";
   static constexpr opencl::Kernel kernels[] = {{"fill_nothing", bind_nothing}};

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "plan/plan.h"
+#include "step/run.h"
 #include "step/session.h"
 
 namespace situ::tune {
@@ -25,6 +26,10 @@ constexpr double kDriverNoise = 1.5e-6;
 // A node that lives from memory finds its operands nearer here than in a step, which has touched much else since: only
 // a clear difference counts.
 constexpr double kFarBytes = 4 << 20, kFarFlopsPerByte = 10, kFarNoise = 0.15;
+constexpr double kNodesShare = 0.7;   // of the time; whole steps get the rest
+constexpr double kStepFaster = 0.99;  // what a step must take without a choice, of its time with it, to drop it
+constexpr int kStepRounds = 7;
+constexpr double kStepBlock = 10e-3;
 constexpr double kAgreement = 2e-4;  // of results, in units of their root mean square
 
 // One node with its operands and results as states, so that a run moves nothing.
@@ -189,7 +194,62 @@ class Bench {
   std::vector<std::unique_ptr<step::Session>> sessions_;
 };
 
+// The choices that differ from the estimates'.
+device::Choices chosen(const std::vector<NodeResult>& results) {
+  device::Choices choices;
+  for (const NodeResult& r : results)
+    if (r.changed()) choices[r.node] = r.best().candidate;
+  return choices;
+}
+
+// A program in memory of its own.
+class WholeStep {
+ public:
+  WholeStep(device::Device& device, const ir::Graph& program, const device::Choices& choices) {
+    device.choices = choices;
+    session_ = std::make_unique<step::Session>(device, std::vector<ir::Graph>{program}, step::SessionOptions{});
+    step::set_initial_values(*session_, 1);
+    const double once = std::max(1e-7, block_seconds(*session_, 1));
+    runs_ = std::clamp<int64_t>(static_cast<int64_t>(kStepBlock / once), 1, 100);
+  }
+  double block() { return block_seconds(*session_, runs_); }
+
+ private:
+  std::unique_ptr<step::Session> session_;
+  int64_t runs_ = 1;
+};
+
+std::pair<double, double> compare_steps(device::Device& device, const ir::Graph& program, const device::Choices& a,
+                                        const device::Choices& b) {
+  WholeStep first(device, program, a), second(device, program, b);
+  std::pair<double, double> best{INFINITY, INFINITY};
+  for (int round = 0; round < kStepRounds; ++round) {
+    best.first = std::min(best.first, first.block());
+    best.second = std::min(best.second, second.block());
+  }
+  return best;
+}
+
 }  // namespace
+
+void confirm(std::vector<NodeResult>& results, const CompareSteps& compare, const std::function<bool()>& time_is_up) {
+  for (NodeResult& r : results) {
+    if (!r.changed() || r.candidates.front().wrong) continue;
+    if (time_is_up()) break;
+    const device::Choices with = chosen(results);
+    r.slows_the_step = true;
+    const auto [seconds_with, seconds_without] = compare(with, chosen(results));
+    r.slows_the_step = seconds_without < kStepFaster * seconds_with;
+  }
+  const std::vector<NodeResult> kept = results;
+  const device::Choices all = chosen(results);
+  for (NodeResult& r : results)
+    if (r.changed()) r.slows_the_step = true;
+  const device::Choices none = chosen(results);  // but for those whose first candidate is wrong
+  if (all == none) return;
+  const auto [seconds_all, seconds_none] = compare(all, none);
+  if (seconds_all <= seconds_none) results = kept;
+}
 
 bool agree(const std::vector<float>& a, const std::vector<float>& b, double rounding) {
   double squares = 0;
@@ -202,6 +262,7 @@ bool agree(const std::vector<float>& a, const std::vector<float>& b, double roun
 
 const Measurement& NodeResult::best() const {
   const Measurement &first = candidates.front(), *best = &first;
+  if (slows_the_step && !first.wrong) return first;
   for (const Measurement& m : candidates) {
     const double to_beat =
         best == &first ? std::min(kWorthwhile * first.seconds, first.seconds - noise) : best->seconds;
@@ -214,15 +275,22 @@ std::vector<NodeResult> tune(device::Device& device, const std::vector<ir::Graph
   const device::Choices before = device.choices;
   device.choices.clear();  // the estimates' choice comes first, whatever was measured earlier
   const std::vector<Task> tasks = tasks_of(device, programs);
-  const double begin = now();
+  const double begin = now(), for_nodes = kNodesShare * options.seconds;
   std::vector<NodeResult> results;
   try {
     for (size_t i = 0; i < tasks.size(); ++i) {
-      if (i > 0 && now() - begin > options.seconds) break;
+      if (i > 0 && now() - begin > for_nodes) break;
       if (options.progress) options.progress({i, tasks.size(), tasks[i].key});
-      const double share = (options.seconds - (now() - begin)) / static_cast<double>(tasks.size() - i);
+      const double share = (for_nodes - (now() - begin)) / static_cast<double>(tasks.size() - i);
       results.push_back(Bench(device, tasks[i]).measure(share));
     }
+    if (options.progress && !chosen(results).empty()) options.progress({tasks.size(), tasks.size(), "whole steps"});
+    confirm(
+        results,
+        [&](const device::Choices& a, const device::Choices& b) {
+          return compare_steps(device, programs.front(), a, b);
+        },
+        [&] { return now() - begin > options.seconds; });
   } catch (...) {
     device.choices = before;
     throw;

@@ -4,17 +4,15 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <numeric>
 
 #include "alloc_count.h"
 #include "base/error.h"
+#include "base/file.h"
 
 namespace situ {
 namespace {
@@ -50,49 +48,55 @@ TEST(ThreadPool, EveryThreadStartsOnItsOwnRange) {
   EXPECT_LT(turn[0] + turn[5], 2) << "another task came before a thread's own";
 }
 
-// A directory that says of cores what the kernel does: the biggest is 1024.
-std::string cores_of_capacities(const std::vector<std::pair<int, std::string>>& cores) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / fmt::format("situ-cores-{}", getpid());
-  std::filesystem::remove_all(directory);
+// Says of cores what the kernel does, in a folder of its own: the biggest is 1024.
+void write_capacities(const TemporaryFolder& folder, const std::vector<std::pair<int, std::string>>& cores) {
   for (const auto& [core, text] : cores) {
-    std::filesystem::create_directories(directory / fmt::format("cpu{}", core));
-    std::ofstream(directory / fmt::format("cpu{}", core) / "cpu_capacity") << text;
+    const std::string path = folder.file(fmt::format("cpu{}", core));
+    make_folders(path);
+    write_file_atomic(path + "/cpu_capacity", text);
   }
-  return directory.string();
+}
+
+void move_to(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(core), &set);
+  ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof(set), &set), 0);
 }
 
 TEST(ThreadPool, KnowsTheCapacityOfCores) {
-  const std::string system = cores_of_capacities({{0, "1024\n"}, {1, "250\n"}, {2, "0\n"}, {3, "much\n"}});
-  EXPECT_EQ(core_capacity(0, system), 1024);
-  EXPECT_EQ(core_capacity(1, system), 250);
-  for (int unknown : {2, 3, 4}) EXPECT_EQ(core_capacity(unknown, system), 1024);
+  const TemporaryFolder system;
+  write_capacities(system, {{0, "1024\n"}, {1, "250\n"}, {2, "0\n"}, {3, "much\n"}});
+  EXPECT_EQ(core_capacity(0, system.path()), 1024);
+  EXPECT_EQ(core_capacity(1, system.path()), 250);
+  for (int unknown : {2, 3, 4}) EXPECT_EQ(core_capacity(unknown, system.path()), 1024);
 }
 
 // Of ten tasks a core of a quarter of the caller's capacity begins with the last two.
 TEST(ThreadPool, RangesAreAsLongAsCoresAreBig) {
   const std::vector<int> cores = usable_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
-  cpu_set_t before, here;
-  pthread_getaffinity_np(pthread_self(), sizeof(before), &before);
+  const TemporaryFolder system;
   std::vector<std::pair<int, std::string>> capacities;
   for (int core : cores) capacities.push_back({core, core == cores[1] ? "1024" : "256"});
-  ThreadPool pool(2, cores_of_capacities(capacities));  // its first core is the big one
-  CPU_ZERO(&here);
-  CPU_SET(static_cast<size_t>(cores[1]), &here);
-  pthread_setaffinity_np(pthread_self(), sizeof(here), &here);
-  std::atomic<bool> begun = false;
-  std::atomic<int> of_the_first = 0;
-  std::vector<std::thread::id> by(10);
-  pool.run(10, [&](int64_t i) {
-    by[static_cast<size_t>(i)] = std::this_thread::get_id();
-    if (i == 8) begun = true;
-    while (i == 0 && !begun) std::this_thread::yield();  // nobody takes the other's first task,
-    if (i < 8) ++of_the_first;
-    while (i == 8 && of_the_first < 8) std::this_thread::yield();  // nor helps with what comes before it
-  });
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(by[i], std::this_thread::get_id()) << i;
-  EXPECT_NE(by[8], std::this_thread::get_id());
-  pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
+  write_capacities(system, capacities);
+  std::thread([&] {  // its own thread, which may be moved about
+    ThreadPool pool(2, system.path());
+    move_to(cores[1]);
+    std::atomic<bool> begun = false;
+    std::atomic<int> of_the_first = 0;
+    std::vector<std::thread::id> by(10);
+    pool.run(10, [&](int64_t i) {
+      by[static_cast<size_t>(i)] = std::this_thread::get_id();
+      if (i == 8) begun = true;
+      while (i == 0 && !begun) std::this_thread::yield();  // nobody takes the other's first task,
+      if (i < 8) ++of_the_first;
+      while (i == 8 && of_the_first < 8) std::this_thread::yield();  // nor helps with what comes before it
+    });
+    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(by[i], std::this_thread::get_id()) << i;
+    EXPECT_NE(by[8], std::this_thread::get_id());
+  })
+      .join();
 }
 
 TEST(ThreadPool, WhatDoesNotDivideGoesToTheBiggerCores) {
@@ -128,10 +132,7 @@ TEST(ThreadPool, AWorkerLeavesTheCoreToWhichTheCallerIsMoved) {
   std::thread([&] {  // its own thread, which may be moved about
     ThreadPool pool(2);
     for (int core : {cores[1], cores[0], cores[1]}) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(static_cast<size_t>(core), &set);
-      ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof(set), &set), 0);
+      move_to(core);
       std::atomic<int> begun = 0;
       std::vector<int> at(2, -1);
       pool.run(2, [&](int64_t i) {

@@ -116,6 +116,10 @@ Value GradBuilder::sum_to(Value v, Shape shape) {
     if (j < 0 || (shape[j] == 1 && from[i] != 1)) axes.push_back(i);
   }
   if (!axes.empty()) v = emit("reduce", {v}, {{"kind", "sum"}, {"axes", axes}, {"keep", int64_t{0}}});
+  return reshaped(v, shape);
+}
+
+Value GradBuilder::reshaped(Value v, const Shape& shape) {
   return type(v).shape == shape ? v : emit("reshape", {v}, {{"shape", shape.dims()}});
 }
 

@@ -115,6 +115,7 @@ class GradBuilder {
   }
   Value constant(double value, const Type& type = {}) { return graph_.constant(value, type); }
   Value sum_to(Value v, Shape shape);  // undoes broadcasting: sums v down to this shape
+  Value reshaped(Value v, const Shape& shape);
   const Values& dins() const { return dins_; }
 
  private:

@@ -26,6 +26,12 @@ struct Window {
   WindowAxis y, x;
 };
 
+// Whether it meets every pixel once and alone: a convolution is a matrix product then.
+inline bool is_pointwise(const Window& w) {
+  const auto is = [](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.before == 0 && a.in == a.out; };
+  return is(w.y) && is(w.x);
+}
+
 // From the attributes stride=[1,1], dilation=[1,1], pad=[top,left,bottom,right]; fails with a sentence if the window
 // does not fit. `size` is the input's [H,W].
 Window window_of(const Attrs& attrs, const Ints& size, const Ints& kernel);

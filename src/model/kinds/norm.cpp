@@ -1,5 +1,6 @@
 // norm.cpp -- normalisation layers. A batch norm whose parameters are trained uses the statistics of the batch and
-// keeps running ones; otherwise it is an affine map, and goes into the weights of a convolution before it.
+// keeps running ones, and goes into the weights of a 1x1 convolution of a narrow image; otherwise it is an affine map,
+// and goes into the weights of any convolution before it.
 #include "base/error.h"
 #include "model/kind.h"
 #include "ops/window.h"
@@ -51,9 +52,7 @@ bool from_narrow_image(Build& b, Value x) {
   const ir::Node& weight = b.graph().producer(conv.inputs[1]);
   if (weight.op != "read" || !b.trains(weight.attrs.text("state"))) return false;
   const Shape image = b.shape(conv.inputs[0]), w = b.shape(conv.inputs[1]);
-  const ops::Window window = ops::window_of(conv.attrs, {image[1], image[2]}, {w[0], w[1]});
-  for (const ops::WindowAxis& axis : {window.y, window.x})
-    if (axis.kernel != 1 || axis.stride != 1 || axis.before != 0 || axis.after != 0) return false;
+  if (!ops::is_pointwise(ops::window_of(conv.attrs, {image[1], image[2]}, {w[0], w[1]}))) return false;
   const int64_t channels = image.cols();
   return w[2] == channels && channels <= kMostNarrow && w.cols() >= kWider * channels &&
          image.rows() >= kPixelsPerChannel * channels;

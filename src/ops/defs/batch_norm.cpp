@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/norm_weights.h"
 #include "ops/pointwise_op.h"
+#include "ops/statistics.h"
 
 namespace situ::ops::defs {
 namespace {

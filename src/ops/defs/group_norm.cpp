@@ -74,28 +74,24 @@ struct Layout {
 };
 
 // --- gradients ---
-Value reshaped(GradBuilder& g, Value v, const std::vector<int64_t>& dims) {
-  return g.emit("reshape", {v}, {{"shape", dims}});
-}
-
 // What arrives at mean and rstd: dx = (dmean - (x - mean) rstd^3 drstd) / n.
 void through_statistics(GradBuilder& g) {
   const Shape shape = g.type(g.in(0)).shape;
   const Layout at(shape, g.attrs().integer("groups"));
   const double inv_n = 1 / static_cast<double>(at.members());
-  const std::vector<int64_t> whole{at.images, at.pixels, at.groups, at.width}, few{at.images, 1, at.groups, 1};
+  const Shape whole{at.images, at.pixels, at.groups, at.width}, few{at.images, 1, at.groups, 1};
   Value dx = ir::kNoValue;
   if (g.has_dout(2)) {
     const Value cube = times(g, g.emit("square", {g.out(2)}), g.out(2));
-    const Value slope = reshaped(g, scaled(g, times(g, cube, g.dout(2)), -inv_n), few);
-    dx = times(g, g.emit("sub", {reshaped(g, g.in(0), whole), reshaped(g, g.out(1), few)}), slope);
+    const Value slope = g.reshaped(scaled(g, times(g, cube, g.dout(2)), -inv_n), few);
+    dx = times(g, g.emit("sub", {g.reshaped(g.in(0), whole), g.reshaped(g.out(1), few)}), slope);
   }
   if (g.has_dout(1)) {
-    const Value part = reshaped(g, scaled(g, g.dout(1), inv_n), few);
-    const Attrs stretched{{"expr", "t0 = mul(i0, 0x1p+0)"}, {"shape", whole}};
+    const Value part = g.reshaped(scaled(g, g.dout(1), inv_n), few);
+    const Attrs stretched{{"expr", "t0 = mul(i0, 0x1p+0)"}, {"shape", whole.dims()}};
     dx = dx == ir::kNoValue ? g.emit("fused", {part}, stretched) : g.emit("add", {dx, part});
   }
-  if (dx != ir::kNoValue) g.add(0, reshaped(g, dx, shape.dims()));
+  if (dx != ir::kNoValue) g.add(0, g.reshaped(dx, shape));
 }
 
 void gradient(GradBuilder& g) {

@@ -10,13 +10,12 @@
 //   dmean = w dmean'^T,  dcov = w diag(dv) w^T,  dw = dweight gamma rstd + mean^T dmean' + (cov + cov^T) w diag(dv),
 //   dgamma = rstd (sum w dweight - mean' dshift), with what shift and rstd add to dmean' and dv    norm_weights_grad
 //   dx = x slope + shift,  slope = (dcov + dcov^T) / rows,  shift = dmean / rows - mean slope       covariance_slope
-#include "ops/norm_weights.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "ops/magnitude.h"
 #include "ops/pointwise_op.h"
+#include "ops/statistics.h"
 
 namespace situ::ops::defs {
 namespace {
@@ -32,10 +31,6 @@ void need_floats(const OpView& v, int operands) {
 }
 void need_rows(const Attrs& attrs) { need(attrs.integer("rows") > 0, "`rows` must be positive"); }
 
-Value reshaped(GradBuilder& g, Value v, const Shape& shape) {
-  return g.type(v).shape == shape ? v : g.emit("reshape", {v}, {{"shape", shape.dims()}});
-}
-
 // --- covariance ---
 Types covariance_type(const OpView& v) {
   need_floats(v, 1);
@@ -49,8 +44,8 @@ void covariance_gradient(GradBuilder& g) {
   if (!g.wants(0)) return;
   const Shape x = g.type(g.in(0)).shape;
   const Values by = g.emit_all("covariance_slope", {g.out(0), g.dout(0), g.dout(1)}, {{"rows", x.rows()}});
-  const Value product = g.emit("matmul", {reshaped(g, g.in(0), Shape{x.rows(), x.cols()}), by[0]});
-  g.add(0, reshaped(g, g.emit("bias", {product, by[1]}), x));
+  const Value product = g.emit("matmul", {g.reshaped(g.in(0), Shape{x.rows(), x.cols()}), by[0]});
+  g.add(0, g.reshaped(g.emit("bias", {product, by[1]}), x));
 }
 
 Cost covariance_cost(const OpView& v) {

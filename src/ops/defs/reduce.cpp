@@ -51,15 +51,11 @@ Types type(const OpView& v) {
   return {f32(v.attrs.flag("keep") ? kept : dropped_shape(v.attrs, v.in(0).shape))};
 }
 
-Value reshaped(GradBuilder& g, Value v, const Shape& shape) {
-  return g.type(v).shape == shape ? v : g.emit("reshape", {v}, {{"shape", shape.dims()}});
-}
-
 Value shared_by_maxima(GradBuilder& g, const Shape& kept) {
-  const Value is_max = g.emit("equal", {g.in(0), reshaped(g, g.out(0), kept)});
+  const Value is_max = g.emit("equal", {g.in(0), g.reshaped(g.out(0), kept)});
   const Value ties =
       g.emit("reduce", {is_max}, {{"kind", "sum"}, {"axes", g.attrs().ints("axes")}, {"keep", int64_t{1}}});
-  return g.emit("mul", {is_max, g.emit("div", {reshaped(g, g.dout(0), kept), ties})});
+  return g.emit("mul", {is_max, g.emit("div", {g.reshaped(g.dout(0), kept), ties})});
 }
 
 void gradient(GradBuilder& g) {
@@ -68,7 +64,7 @@ void gradient(GradBuilder& g) {
   const Kind kind = kind_of(g.attrs());
   if (kind == Kind::max) return g.add(0, shared_by_maxima(g, kept));
   const double factor = kind == Kind::sum ? 1 : static_cast<double>(kept.count()) / static_cast<double>(x.count());
-  g.add(0, g.emit("fused", {reshaped(g, g.dout(0), kept)},
+  g.add(0, g.emit("fused", {g.reshaped(g.dout(0), kept)},
                   {{"expr", fmt::format("t0 = mul(i0, {:a})", factor)}, {"shape", x.dims()}}));
 }
 

@@ -22,11 +22,6 @@ namespace {
 constexpr int64_t kEnoughTasks = 32;
 constexpr int64_t kWholeBytes = 1 << 20;  // of x and dy: they stay in an L2 cache
 
-bool is_pointwise(const ops::Window& w) {
-  const auto is = [](const ops::WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.in == a.out; };
-  return is(w.y) && is(w.x) && w.y.before == 0 && w.x.before == 0;
-}
-
 struct ConvDw {
   const float *x = nullptr, *zeros = nullptr;
   int64_t x_pitch = 0, channels = 0;  // channels of one group
@@ -125,7 +120,7 @@ Work bind_dw(const Call& call) {
   d->zeros = x.zeros;
   d->x_pitch = x.pitch;
   d->channels = x.cols() / d->groups;
-  d->pointwise = is_pointwise(d->window);
+  d->pointwise = ops::is_pointwise(d->window);
   d->rows = x.shape()[0] * d->window.y.out * (d->pointwise ? d->window.x.out : 1);
   d->splits = split ? dw.shape()[0] : 1;
   d->part = dw.type.count() / d->splits;
@@ -157,7 +152,7 @@ int64_t splits_of(const ops::OpView& view, const device::Target& target, int64_t
   const Shape &x = view.in(0).shape, &dw = view.out(0).shape;
   const ops::Window window = ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]});
   const bool small = 4 * (x.count() + view.in(1).shape.count()) <= kWholeBytes;
-  return is_pointwise(window) && small && channels >= kEnoughTasks * 2 ? 1 : conv_dw_splits(view, target);
+  return ops::is_pointwise(window) && small && channels >= kEnoughTasks * 2 ? 1 : conv_dw_splits(view, target);
 }
 void expand_dw(device::Expansion& e) {
   expand_by_splits(e, "conv2d_dw", splits_of(e.view(), e.target(), e.out_type(0).shape[2]));
@@ -168,7 +163,8 @@ double seconds_dw(const ops::OpView&, const device::Target&) { return 1; }
 // where results are few and channels many. The result is turned back.
 bool accepts_turned(const ops::OpView& view, const device::Target&) {
   const Shape &x = view.in(0).shape, &dw = view.out(0).shape;
-  return view.attrs.integer("groups", 1) == 1 && is_pointwise(ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]}));
+  const ops::Window window = ops::window_of(view.attrs, {x[1], x[2]}, {dw[0], dw[1]});
+  return view.attrs.integer("groups", 1) == 1 && ops::is_pointwise(window);
 }
 double seconds_turned(const ops::OpView& view, const device::Target& target) {
   const Shape& dw = view.out(0).shape;

@@ -1,10 +1,12 @@
 // norm_weights.cpp -- the batch norm of a product x w by x's statistics (ops/defs/norm_weights.cpp).
 //
-//   covariance_partial   x[N,C] -> parts[P][C+1][C]: of a part's rows sum (x - mean)^T (x - mean), and below it their
-//   mean covariance_final     joins the parts: mean, cov norm_weights         a task is a vector of w's columns
+//   covariance_partial   x[N,C] -> parts[P][C+1][C]: sum (x - mean)^T (x - mean) of a part's rows; last, their mean
+//   covariance_final     joins the parts: mean, cov
+//   norm_weights         a task is a vector of w's columns
 //   norm_weights_dw      gradients of w and gamma, by columns as well
 //   norm_weights_dcov    those of mean and cov, by rows
 //   covariance_slope     what x is multiplied by, and what is added, in the gradient of x
+//
 // Blocks of rows have means of their own and are joined in order (Chan), as moments are: sums about a common point
 // would lose the digits that lie between it and the mean. x is narrow: all but the first launch work on matrices that
 // fit the first cache.
@@ -19,7 +21,7 @@
 #include "backend/cpu/simd-inl.h"
 #include "base/error.h"
 #include "device/norm_launches.h"
-#include "ops/norm_weights.h"
+#include "ops/statistics.h"
 
 #ifndef SITU_BACKEND_CPU_NORM_WEIGHTS_ONCE_
 #define SITU_BACKEND_CPU_NORM_WEIGHTS_ONCE_

@@ -8,11 +8,7 @@ struct Implicit {
   ops::Window window;            // slides over the images read (conv_dx: over those written)
   int64_t images, c, o, groups;  // channels read and written, of a group
   int64_t pixels;                // written, that meet all taps
-  bool is_product() const {
-    const ops::WindowAxis &y = window.y, &x = window.x;
-    return groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && !has_padding(window) &&
-           y.in == y.out && x.in == x.out;
-  }
+  bool is_product() const { return groups == 1 && ops::is_pointwise(window); }
   bool has_stride() const { return window.y.stride != 1 || window.x.stride != 1; }
 };
 

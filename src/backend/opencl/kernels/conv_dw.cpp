@@ -120,9 +120,7 @@ void expand(Expansion& e) {
 template <bool packed, bool split>
 bool product_accepts(const ops::OpView& v, const Target& target) {
   const Gradient g = gradient_of(v);
-  const ops::WindowAxis &y = g.window.y, &x = g.window.x;
-  return g.groups == 1 && y.kernel == 1 && x.kernel == 1 && y.stride == 1 && x.stride == 1 && y.in == y.out &&
-         x.in == x.out && !has_padding(g.window) &&
+  return g.groups == 1 && ops::is_pointwise(g.window) &&
          kernels::product_accepts(target, product_of(v.in(0), v.in(1), true, false), {packed, split});
 }
 template <bool packed, bool split>

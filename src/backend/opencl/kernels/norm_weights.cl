@@ -7,11 +7,12 @@
 //   norm_weights_dcov   an element; covariance_slope: a column
 #include "columns.clh"
 
-// Adds to t, the squares of `count` rows with these means, those of n more rows (Chan).
+// Adds to t, squares of the rows so far, those of a block with means of its own (Chan). `weight`: rows so far times the
+// block's share of all.
 #define JOIN(t, squares, mean_i, block_i, mean, block) \
   t += squares + (fv)(((block_i) - (mean_i)) * weight) * ((block) - (mean))
 
-__kernel GROUP void covariance_partial(TENSOR(const X_T, x), TENSOR(float, y), int rows, int cols, int parts, int len) {
+__kernel GROUP void covariance_partial(TENSOR(const X_T, x), TENSOR(float, y), int rows, int cols, int len) {
   const int v = get_global_id(0), i = get_global_id(1) * 4, part = get_global_id(2), begin = part * len;
   if (v >= VECTORS(cols) || i >= cols) return;
   __global const X_T* from = START(x);
@@ -56,7 +57,7 @@ __kernel GROUP void covariance_partial(TENSOR(const X_T, x), TENSOR(float, y), i
 }
 
 __kernel GROUP void covariance_final(TENSOR(const float, part), TENSOR(float, mean), TENSOR(float, cov), int rows,
-                                     int cols, int parts, int len) {
+                                     int cols, int len) {
   const int v = get_global_id(0), i = get_global_id(1), c = vector_start(v, cols);
   if (v >= VECTORS(cols) || i >= cols) return;
   __global const float* from = START(part);

@@ -1,8 +1,7 @@
 // norm_weights.cpp -- the batch norm of a product by the statistics of its left side.
-#include "ops/norm_weights.h"
-
 #include "backend/opencl/kernels/call.h"
 #include "device/norm_launches.h"
+#include "ops/statistics.h"
 
 namespace situ::opencl::kernels {
 namespace {
@@ -23,7 +22,7 @@ Call bind_covariance_partial(const LaunchSpec& launch, const Target& target) {
   const int64_t parts = launch.out[0].shape()[0], vw = vector_width(target, x.cols());
   Call call =
       weights_call("covariance_partial", launch, target, vw, ceil_div(x.cols(), vw), ceil_div(x.cols(), kRows), parts);
-  add_ints(call, {x.rows(), x.cols(), parts, ceil_div(x.rows(), parts)});
+  add_ints(call, {x.rows(), x.cols(), ceil_div(x.rows(), parts)});
   return call;
 }
 Call bind_covariance_final(const LaunchSpec& launch, const Target& target) {
@@ -31,7 +30,7 @@ Call bind_covariance_final(const LaunchSpec& launch, const Target& target) {
   const int64_t cols = part.cols(), parts = part.shape()[0], rows = launch.node.attrs.integer("rows");
   const int64_t vw = vector_width(target, cols);
   Call call = weights_call("covariance_final", launch, target, vw, ceil_div(cols, vw), cols);
-  add_ints(call, {rows, cols, parts, ceil_div(rows, parts)});
+  add_ints(call, {rows, cols, ceil_div(rows, parts)});
   return call;
 }
 

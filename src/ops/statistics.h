@@ -1,4 +1,4 @@
-// norm_weights.h -- what the ops of defs/norm_weights.cpp and their kernels agree on.
+// statistics.h -- what ops that take statistics of columns and their kernels agree on.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -93,6 +93,28 @@ HWY_INLINE Floats kept(Floats v) {
 #endif
   return v;
 }
+// b + *a, b - *a and c + b * *a in every lane, where *a is read by the operation itself. Compilers load a value that
+// two operations take once, but a processor may have the units to read it twice and none to spare for a load.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+HWY_INLINE Floats plus_value(Floats b, const float* a) {
+  Floats sum;
+  asm("vaddps %2%{1to16%}, %1, %0" : "=v"(sum.raw) : "v"(b.raw), "m"(*a));
+  return sum;
+}
+HWY_INLINE Floats minus_value(Floats b, const float* a) {
+  Floats difference;
+  asm("vsubps %2%{1to16%}, %1, %0" : "=v"(difference.raw) : "v"(b.raw), "m"(*a));
+  return difference;
+}
+HWY_INLINE Floats plus_product(Floats b, const float* a, Floats c) {
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c.raw) : "v"(b.raw), "m"(*a));
+  return c;
+}
+#else
+HWY_INLINE Floats plus_value(Floats b, const float* a) { return hn::Add(b, fill(*a)); }
+HWY_INLINE Floats minus_value(Floats b, const float* a) { return hn::Sub(b, fill(*a)); }
+HWY_INLINE Floats plus_product(Floats b, const float* a, Floats c) { return hn::MulAdd(b, fill(*a), c); }
+#endif
 HWY_INLINE Floats zeros() { return hn::Zero(Tag()); }
 HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(Tag(), v)); }
 HWY_INLINE float max_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }

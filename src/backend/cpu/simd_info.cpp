@@ -25,6 +25,9 @@ HWY_AFTER_NAMESPACE();
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
 
 namespace situ::cpu {
 HWY_EXPORT(lanes);
@@ -56,6 +59,19 @@ int64_t wanted_sets() {
   fail("SITU_SIMD: `{}` is no instruction set of this processor: use one of {}", wanted, fmt::join(simd_sets(), ", "));
 }
 
+// AMD's cores since Zen have two units that multiply and add and two that only add. With sixteen registers, and without
+// operations that read one value for all lanes, that is of no use to a product (paired.h), so AVX-512 is needed, too.
+bool adds_beside_products(int64_t set) {
+#if HWY_ARCH_X86
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool amd = __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx;
+  return amd && (set == HWY_AVX3 || set == HWY_AVX3_DL);
+#else
+  static_cast<void>(set);
+  return false;
+#endif
+}
+
 }  // namespace
 
 std::vector<std::string> simd_sets() {
@@ -71,6 +87,7 @@ SimdInfo simd_info() {
   info.lanes = HWY_DYNAMIC_DISPATCH(lanes)();
   // Two units that multiply and add, or one of each.
   info.flops_per_cycle = (HWY_DYNAMIC_DISPATCH(multiply_adds)() ? 4.0 : 2.0) * static_cast<double>(info.lanes);
+  info.adds_beside = adds_beside_products(HWY_DYNAMIC_DISPATCH(target)());
   return info;
 }
 }  // namespace situ::cpu

@@ -10,6 +10,7 @@ struct SimdInfo {
   std::string name;             // "AVX2"
   int64_t lanes = 4;            // floats in a vector
   double flops_per_cycle = 16;  // rough, one core
+  bool adds_beside = false;     // additions run beside multiply-adds, in units of their own
 };
 
 // The sets that kernels are compiled for and this processor has, best first.

@@ -38,6 +38,47 @@ constexpr int64_t kShortSum = 64;
     if constexpr (NV > 3) c##i##3 = hn::MulAdd(x, b3, c##i##3); \
   }
 
+#define SITU_THREE_TERMS(i)                                                                         \
+  if constexpr (MR > i) {                                                                           \
+    c##i##0 = three_terms<PLUS>(a + i, MR, first0, second0, third0, c##i##0);                       \
+    if constexpr (NV > 1) c##i##1 = three_terms<PLUS>(a + i, MR, first1, second1, third1, c##i##1); \
+  }
+#define SITU_THREE_ROWS(PLUS_OR_MINUS)                                                                                \
+  {                                                                                                                   \
+    constexpr bool PLUS = PLUS_OR_MINUS;                                                                              \
+    const Floats first0 = hn::LoadU(d, b), second0 = hn::LoadU(d, b + b_step), third0 = hn::LoadU(d, b + 2 * b_step); \
+    const float* const next = b + (NV > 1 ? width : 0);                                                               \
+    const Floats first1 = hn::LoadU(d, next), second1 = hn::LoadU(d, next + b_step),                                  \
+                 third1 = hn::LoadU(d, next + 2 * b_step);                                                            \
+    SITU_ROWS(SITU_THREE_TERMS)                                                                                       \
+    a += 3 * MR;                                                                                                      \
+    b += 3 * b_step;                                                                                                  \
+  }
+#define SITU_BEGIN_OWN(i)                                    \
+  if constexpr (MR > i) {                                    \
+    c##i##0 = plus_value(own0, a + i);                       \
+    if constexpr (NV > 1) c##i##1 = plus_value(own1, a + i); \
+  }
+#define SITU_SCALE(i)                                                         \
+  if constexpr (MR > i) {                                                     \
+    const Floats scale = fill(scales[i]);                                     \
+    c##i##0 = hn::Mul(hn::Mul(c##i##0, scale), scale0);                       \
+    if constexpr (NV > 1) c##i##1 = hn::Mul(hn::Mul(c##i##1, scale), scale1); \
+  }
+
+// A pair of terms and a plain one (paired.h), for a row of a whose values lie `step` apart. Additions read them where
+// they lie: to load one into a register takes as long as to add it.
+template <bool PLUS>
+HWY_INLINE Floats three_terms(const float* a, int64_t step, Floats first, Floats second, Floats third, Floats c) {
+  if constexpr (PLUS) {
+    const Floats left = plus_value(second, a), right = plus_value(first, a + step);
+    return hn::MulAdd(left, right, plus_product(third, a + 2 * step, c));
+  } else {
+    const Floats left = minus_value(second, a), right = minus_value(first, a + step);
+    return hn::NegMulAdd(left, right, plus_product(third, a + 2 * step, c));
+  }
+}
+
 // Vector j of a row that ends with the tile's last column.
 template <int NV>
 HWY_INLINE Floats load_vector(const float* p, int j, int64_t last) {
@@ -53,7 +94,10 @@ HWY_INLINE void store_vector(Floats v, float* p, int j, int64_t last) {
     hn::StoreU(v, Tag(), p);
 }
 
-template <int MR, int NV, bool EDGE>
+// Where a tile's terms come from: panels, whole vectors of a matrix in place or not, or paired panels.
+enum class Terms { whole, edge, paired };
+
+template <int MR, int NV, Terms TERMS>
 void run_tile(const Tile& t) {
   const Tag d;
   const int64_t width = lanes(), last = t.n - (NV - 1) * width;
@@ -61,8 +105,8 @@ void run_tile(const Tile& t) {
   const int words = t.epilogue ? t.epilogue->count : 0;
   // A bias that comes first costs nothing where sums begin with it. Where they are long it would cost no less than a
   // thousandth, but they would be rounded at its size term by term.
-  const bool begins = words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias && !t.bias_by_row &&
-                      !t.accumulate && t.count == 1 && t.segments[0].length <= kShortSum;
+  const bool begins = TERMS != Terms::paired && words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias &&
+                      !t.bias_by_row && !t.accumulate && t.count == 1 && t.segments[0].length <= kShortSum;
   const auto begin = [&](int j) HWY_ATTR {
     return begins ? load_vector<NV>(t.epilogue->words[0].operand + t.col, j, last) : zeros();
   };
@@ -72,22 +116,38 @@ void run_tile(const Tile& t) {
   const Floats begin3 = NV > 3 ? begin(NV > 3 ? 3 : 0) : begin0;
   SITU_ROWS(SITU_BEGIN)
 
-  const float* const* a = t.a;
-  for (int64_t s = 0; s < t.count; ++s, a += MR) {
-    SITU_ROWS(SITU_POINTER)
-    const int64_t length = t.segments[s].length, a_step = t.a_step, b_step = t.b_step;
-    const float* b = t.b + t.segments[s].offset;
-    for (int64_t k = 0, ka = 0; k < length; ++k, ka += a_step, b += b_step) {
-      const auto load_b = [&](int j) HWY_ATTR {
-        if constexpr (EDGE)
-          if (j + 1 == NV) return load_part(b + j * width, last);
-        return hn::LoadU(d, b + j * width);
-      };
-      const Floats b0 = load_b(0);
-      const Floats b1 = load_b(NV > 1 ? 1 : 0);
-      const Floats b2 = load_b(NV > 2 ? 2 : 0);
-      const Floats b3 = load_b(NV > 3 ? 3 : 0);
-      SITU_ROWS(SITU_MULADD)
+  if constexpr (TERMS == Terms::paired) {
+    const float *a = t.a[0], *b = t.b + t.segments[0].offset;
+    const int64_t length = t.segments[0].length, b_step = t.b_step, second = NV > 1 ? width : 0;
+    const float *const scales = a + MR, *const b_scales = b + b_step;
+    const Floats own0 = hn::LoadU(d, b), own1 = hn::LoadU(d, b + second);
+    SITU_ROWS(SITU_BEGIN_OWN)
+    a += 2 * MR;
+    b += 2 * b_step;
+    for (int64_t k = 0; k < length; k += kPairedStep) {
+      SITU_THREE_ROWS(true)
+      SITU_THREE_ROWS(false)
+    }
+    const Floats scale0 = hn::LoadU(d, b_scales), scale1 = hn::LoadU(d, b_scales + second);
+    SITU_ROWS(SITU_SCALE)
+  } else {
+    const float* const* a = t.a;
+    for (int64_t s = 0; s < t.count; ++s, a += MR) {
+      SITU_ROWS(SITU_POINTER)
+      const int64_t length = t.segments[s].length, a_step = t.a_step, b_step = t.b_step;
+      const float* b = t.b + t.segments[s].offset;
+      for (int64_t k = 0, ka = 0; k < length; ++k, ka += a_step, b += b_step) {
+        const auto load_b = [&](int j) HWY_ATTR {
+          if constexpr (TERMS == Terms::edge)
+            if (j + 1 == NV) return load_part(b + j * width, last);
+          return hn::LoadU(d, b + j * width);
+        };
+        const Floats b0 = load_b(0);
+        const Floats b1 = load_b(NV > 1 ? 1 : 0);
+        const Floats b2 = load_b(NV > 2 ? 2 : 0);
+        const Floats b3 = load_b(NV > 3 ? 3 : 0);
+        SITU_ROWS(SITU_MULADD)
+      }
     }
   }
 
@@ -180,21 +240,29 @@ void run_tile(const Tile& t) {
   SITU_ROWS(SITU_STORE_ROW)
 }
 
-template <int MR, bool EDGE>
+template <int MR, Terms TERMS>
 TileFunction by_vectors(int64_t nv) {
-  if (nv == 1) return run_tile<MR, 1, EDGE>;
-  if (nv == 2) return run_tile<MR, 2, EDGE>;
-  if (nv == 3) return run_tile<MR, 3, EDGE>;
+  if (nv == 1) return run_tile<MR, 1, TERMS>;
+  if (nv == 2) return run_tile<MR, 2, TERMS>;
+  if (nv == 3) return run_tile<MR, 3, TERMS>;
   if constexpr (MR <= 6)
-    if (nv == 4) return run_tile<MR, 4, EDGE>;
+    if (nv == 4) return run_tile<MR, 4, TERMS>;
   return nullptr;
+}
+template <int MR>
+TileFunction by_terms(int64_t nv, bool edge) {
+  return edge ? by_vectors<MR, Terms::edge>(nv) : by_vectors<MR, Terms::whole>(nv);
 }
 
 TileFunction tile_for(int64_t mr, int64_t nv, bool edge) {
-  if (mr == 4) return edge ? by_vectors<4, true>(nv) : by_vectors<4, false>(nv);
-  if (mr == 6) return edge ? by_vectors<6, true>(nv) : by_vectors<6, false>(nv);
-  if (mr == 8) return edge ? by_vectors<8, true>(nv) : by_vectors<8, false>(nv);
+  if (mr == 4) return by_terms<4>(nv, edge);
+  if (mr == 6) return by_terms<6>(nv, edge);
+  if (mr == 8) return by_terms<8>(nv, edge);
   return nullptr;
+}
+
+TileFunction paired_tile_for(int64_t nv) {
+  return nv == 1 ? run_tile<kPairedRows, 1, Terms::paired> : run_tile<kPairedRows, 2, Terms::paired>;
 }
 
 }  // namespace
@@ -204,12 +272,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace situ::cpu {
 HWY_EXPORT(tile_for);
+HWY_EXPORT(paired_tile_for);
 
 TileFunction tile_function(int64_t mr, int64_t nv, bool edge) {
   TileFunction function = HWY_DYNAMIC_DISPATCH(tile_for)(mr, nv, edge);
   SITU_ASSERT(function, "no tile of {} rows and {} vectors", mr, nv);
   return function;
 }
+
+TileFunction paired_tile_function(int64_t nv) { return HWY_DYNAMIC_DISPATCH(paired_tile_for)(nv); }
 
 int64_t panel_width(const device::Tuning& tuning) {
   const int64_t width = tuning.get("simd.lanes", 8);

@@ -17,6 +17,9 @@ namespace situ::cpu {
 inline constexpr int kMaxTileRows = 8;
 inline constexpr int kMaxTileVectors = 4;
 inline constexpr int kMaxEpilogue = 8;
+// Tiles of paired terms (paired.h): their rows, and the terms that make a pattern.
+inline constexpr int kPairedRows = 8;
+inline constexpr int64_t kPairedStep = 6;
 
 struct TileEpilogue {
   struct Word {
@@ -54,6 +57,8 @@ using TileFunction = void (*)(const Tile&);
 
 // edge: columns beyond n must not be read from b (b in place); panels are padded and need none.
 TileFunction tile_function(int64_t mr, int64_t nv, bool edge);
+// One segment of whole patterns; a[0] is a panel of kPairedRows columns, one or two vectors of b are b_step apart.
+TileFunction paired_tile_function(int64_t nv);
 
 // The tile for n columns: a single vector takes more rows, or the latency of its few sums would show.
 struct TileShape {

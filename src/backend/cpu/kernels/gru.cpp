@@ -116,16 +116,25 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
-void expand_gru(device::Expansion& e) { expand_recurrent(e, "gru_packed", 1, false); }
-void expand_grad(device::Expansion& e) { expand_recurrent(e, "gru_grad_packed", 2, true); }
+template <bool PAIRED>
+void expand_gru(device::Expansion& e) {
+  expand_recurrent(e, "gru_packed", 1, false, PAIRED);
+}
+template <bool PAIRED>
+void expand_grad(device::Expansion& e) {
+  expand_recurrent(e, "gru_grad_packed", 2, true, PAIRED);
+}
 
 }  // namespace
 
 namespace kernels {
 KernelList gru() {
   static constexpr Kernel kernels[] = {{"gru_packed", bind_gru}, {"gru_grad_packed", bind_grad}};
-  static constexpr device::Candidate candidates[] = {{.op = "gru", .name = "packed", .expand = expand_gru},
-                                                     {.op = "gru_grad", .name = "packed", .expand = expand_grad}};
+  static constexpr device::Candidate candidates[] = {
+      {"gru", "packed", nullptr, rank_packed, expand_gru<false>},
+      {"gru", "paired", accepts_paired<1>, rank_paired, expand_gru<true>},
+      {"gru_grad", "packed", nullptr, rank_packed, expand_grad<false>},
+      {"gru_grad", "paired", accepts_paired<2>, rank_paired, expand_grad<true>}};
   return {kernels, candidates};
 }
 }  // namespace kernels

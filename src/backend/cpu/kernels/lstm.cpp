@@ -114,16 +114,25 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
-void expand_lstm(device::Expansion& e) { expand_recurrent(e, "lstm_packed", 1, false); }
-void expand_grad(device::Expansion& e) { expand_recurrent(e, "lstm_grad_packed", 2, true); }
+template <bool PAIRED>
+void expand_lstm(device::Expansion& e) {
+  expand_recurrent(e, "lstm_packed", 1, false, PAIRED);
+}
+template <bool PAIRED>
+void expand_grad(device::Expansion& e) {
+  expand_recurrent(e, "lstm_grad_packed", 2, true, PAIRED);
+}
 
 }  // namespace
 
 namespace kernels {
 KernelList lstm() {
   static constexpr Kernel kernels[] = {{"lstm_packed", bind_lstm}, {"lstm_grad_packed", bind_grad}};
-  static constexpr device::Candidate candidates[] = {{.op = "lstm", .name = "packed", .expand = expand_lstm},
-                                                     {.op = "lstm_grad", .name = "packed", .expand = expand_grad}};
+  static constexpr device::Candidate candidates[] = {
+      {"lstm", "packed", nullptr, rank_packed, expand_lstm<false>},
+      {"lstm", "paired", accepts_paired<1>, rank_paired, expand_lstm<true>},
+      {"lstm_grad", "packed", nullptr, rank_packed, expand_grad<false>},
+      {"lstm_grad", "paired", accepts_paired<2>, rank_paired, expand_grad<true>}};
   return {kernels, candidates};
 }
 }  // namespace kernels

@@ -1,0 +1,169 @@
+// paired_test.cpp -- products of paired terms (backend/cpu/paired.h), on every instruction set: the processors that
+// gain by them are few, the code is there for all.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "harness.h"
+#include "ir/text.h"
+#include "plan/plan.h"
+#include "step/devices.h"
+#include "step/run.h"
+#include "step/self_test.h"
+
+namespace situ::test {
+namespace {
+
+std::unique_ptr<device::Device> pairing_device(int threads = 0) {
+  device::DeviceOptions options;
+  options.threads = threads;
+  options.tuning.set("gemm.paired", 1);
+  return step::open_device("cpu", options);
+}
+
+using Numbers = std::vector<double>;
+
+// a[m,k] b[k,n] by the candidate of that name.
+Numbers product(device::Device& device, std::string_view candidate, int64_t m, int64_t n, int64_t k, const Numbers& a,
+                const Numbers& b) {
+  const ir::Graph graph = ir::parse(
+      fmt::format("program p\n%0 = input {{name=\"a\"}} : f32[{},{}]\n%1 = input {{name=\"b\"}} : f32[{},{}]\n"
+                  "%2 = matmul(%0, %1) : f32[{},{}]\noutput(%2) {{name=\"y\"}}\n",
+                  m, k, k, n, m, n));
+  device.choices = {{device::node_key(ops::view_of(graph, node_of(graph, "matmul"))), std::string(candidate)}};
+  return step::run_once(device, graph, {{"a", a}, {"b", b}}).at("y");
+}
+
+Numbers numbers(int64_t count, uint32_t seed, double (*shape)(double)) {
+  std::mt19937 random(seed);
+  Numbers list(static_cast<size_t>(count));
+  for (double& v : list) v = static_cast<float>(shape(static_cast<double>(random()) * 0x1p-31 - 1));
+  return list;
+}
+double even(double x) { return x; }
+
+TEST(PairedProducts, AgreeWithTheOracle) {
+  const auto device = pairing_device();
+  const std::pair<const char*, const char*> cases[] = {
+      {"matmul",
+       "f32[9,32], f32[32,17]; f32[70,259], f32[259,97], f32[97] {epilogue=\"bias+relu\"}; "
+       "f32[128,21], f32[128,40] {ta=1}; f32[521,19], f32[521,33] {ta=1}; "
+       "f32[17,40], f32[70,40], f32[17,70] {tb=1, epilogue=\"mask\"}; f32[150,9], f32[33,150] {ta=1, tb=1}"},
+      {"conv2d", "f32[2,5,7,37], f32[1,1,37,50], f32[50], f32[2,5,7,50] {epilogue=\"bias+residual+relu6\"}"},
+      {"conv2d_dx", "f32[2,5,7,50], f32[1,1,37,50] {size=[5,7]}"},
+      {"conv2d_dw", "f32[4,6,7,19], f32[4,6,7,35] {kernel=[1,1]}"},
+      {"lstm", ""},
+      {"lstm_grad", ""},
+      {"gru", ""},
+      {"gru_grad", ""}};
+  for (const auto& [name, more] : cases) {
+    ops::OpDef op = ops::get(name);
+    const std::string examples = std::string(op.examples) + (*more ? ";" : "") + more;
+    op.examples = examples;
+    int tried = 0;
+    for (const ops::Example& example : ops::examples(op))
+      for (const step::Layout layout : {step::Layout::dense, step::Layout::pitched}) {
+        const ir::Graph graph = step::single_op_graph(op, example, layout);
+        const ops::OpView view = ops::view_of(graph, step::op_node(graph, op));
+        for (const device::Candidate* candidate : plan::candidates_for(*device, view)) {
+          if (candidate->name != "paired") continue;
+          ++tried;
+          device->choices = {{device::node_key(view), "paired"}};
+          for (uint64_t seed = 1; seed <= 3; ++seed) {
+            std::string where;
+            EXPECT_LE(step::error_in_tolerances(*device, op, example, layout, seed, &where), 1)
+                << name << " " << example.text << ": " << where;
+          }
+        }
+        device->choices.clear();
+      }
+    EXPECT_GE(tried, 2) << name;
+  }
+}
+
+// Scales are powers of two, so a row of a or a column of b may be of any size: the same bits come out, shifted.
+TEST(PairedProducts, OfRowsAndColumnsOfAnySize) {
+  const auto device = pairing_device();
+  constexpr int64_t m = 19, n = 45, k = 300;
+  Numbers a = numbers(m * k, 1, even), b = numbers(k * n, 2, even);
+  const Numbers plain = product(*device, "paired", m, n, k, a, b);
+  const auto shift_of = [](int64_t i) { return static_cast<int>(i * 7 % 101) - 50; };
+  for (int64_t i = 0; i < m * k; ++i)
+    a[static_cast<size_t>(i)] = std::ldexp(a[static_cast<size_t>(i)], shift_of(i / k));
+  for (int64_t i = 0; i < k * n; ++i)
+    b[static_cast<size_t>(i)] = std::ldexp(b[static_cast<size_t>(i)], -shift_of(3 * (i % n)));
+  const Numbers shifted = product(*device, "paired", m, n, k, a, b);
+  for (int64_t i = 0; i < m * n; ++i) {
+    const double value = plain[static_cast<size_t>(i)];
+    EXPECT_EQ(shifted[static_cast<size_t>(i)], std::ldexp(value, shift_of(i / n) - shift_of(3 * (i % n)))) << i;
+  }
+}
+
+// What a and b contribute alone cancels only to rounding; where one of them is nothing, so is the product.
+TEST(PairedProducts, OfZerosAreZeros) {
+  const auto device = pairing_device();
+  constexpr int64_t m = 11, n = 40, k = 64, row = 3, column = 37;
+  Numbers a = numbers(m * k, 3, even), b = numbers(k * n, 4, even);
+  for (int64_t i = 0; i < k; ++i) a[static_cast<size_t>(row * k + i)] = b[static_cast<size_t>(i * n + column)] = 0;
+  const Numbers y = product(*device, "paired", m, n, k, a, b);
+  for (int64_t i = 0; i < m * n; ++i) EXPECT_EQ(y[static_cast<size_t>(i)] == 0, i / n == row || i % n == column) << i;
+}
+
+TEST(PairedProducts, ShowWhatIsNoNumber) {
+  const auto device = pairing_device();
+  constexpr int64_t m = 10, n = 34, k = 96;
+  for (const double strange : {std::nan(""), static_cast<double>(INFINITY)}) {
+    Numbers a = numbers(m * k, 5, even), b = numbers(k * n, 6, even);
+    a[4 * k + 50] = strange;
+    b[7 * n + 33] = -strange;
+    const Numbers y = product(*device, "paired", m, n, k, a, b);
+    for (int64_t i = 0; i < m * n; ++i)
+      EXPECT_EQ(std::isfinite(y[static_cast<size_t>(i)]), i / n != 4 && i % n != 33) << strange << " " << i;
+  }
+}
+
+TEST(PairedProducts, DoNotDependOnThreads) {
+  constexpr int64_t m = 150, n = 200, k = 270;
+  const Numbers a = numbers(m * k, 7, even), b = numbers(k * n, 8, even);
+  const Numbers alone = product(*pairing_device(1), "paired", m, n, k, a, b);
+  for (const int threads : {2, 5})
+    EXPECT_EQ(product(*pairing_device(threads), "paired", m, n, k, a, b), alone) << threads;
+}
+
+// About as exact as plain sums, for values as networks have them: even, with few that are large, cut off at zero,
+// mostly zero, far from zero. In units of what a plain product is off, both as root mean squares. A plain sum of few
+// values that are not zero is rounded as often as there are values; one of pairs is rounded in every pair.
+TEST(PairedProducts, AreAboutAsExactAsPlainOnes) {
+  const auto device = pairing_device();
+  constexpr int64_t m = 48, n = 64, k = 258;
+  static const char* const mostly_zero = "mostly zero";
+  const std::pair<const char*, double (*)(double)> shapes[] = {
+      {"even", even},
+      {"few large", [](double x) { return x * x * x * x * x; }},
+      {"cut off", [](double x) { return std::max(x, 0.0); }},
+      {mostly_zero, [](double x) { return std::max(x - 0.9, 0.0); }},
+      {"far away", [](double x) { return 10 + x; }}};
+  for (const auto& [name_a, shape_a] : shapes)
+    for (const auto& [name_b, shape_b] : shapes) {
+      const Numbers a = numbers(m * k, 9, shape_a), b = numbers(k * n, 10, shape_b);
+      const Numbers plain = product(*device, "packed", m, n, k, a, b),
+                    pairs = product(*device, "paired", m, n, k, a, b);
+      double plain_error = 0, pairs_error = 0;
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double exact = 0;
+          for (int64_t l = 0; l < k; ++l)
+            exact += a[static_cast<size_t>(i * k + l)] * b[static_cast<size_t>(l * n + j)];
+          plain_error += std::pow(plain[static_cast<size_t>(i * n + j)] - exact, 2);
+          pairs_error += std::pow(pairs[static_cast<size_t>(i * n + j)] - exact, 2);
+        }
+      const double ratio = std::sqrt(pairs_error / plain_error);
+      RecordProperty(fmt::format("{} by {}", name_a, name_b), fmt::format("{:.2f}", ratio));
+      const bool few_terms = name_a == mostly_zero || name_b == mostly_zero;
+      EXPECT_LE(ratio, few_terms ? 6 : 2) << name_a << " by " << name_b;
+    }
+}
+
+}  // namespace
+}  // namespace situ::test

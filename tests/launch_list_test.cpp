@@ -1,5 +1,5 @@
 // launch_list_test.cpp -- passes over launch lists keep what a program computes, on every device: sums of rows that
-// updates take over, packings that share a launch, images that stay side by side.
+// updates take over, packings that share a launch, images that stay side by side, both gradients of a layer at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -205,10 +205,68 @@ TEST_P(SheavesOnDevices, NotForKernelsThatFailTheirSelfTest) {
   device->left_out = known;
 }
 
+class JointGradientsOnDevices : public OnDevices {
+ protected:
+  // Both gradients of a depthwise convolution of x[2,h,w,c]; dx is masked by input `mask`. `between` comes after the
+  // first of them.
+  static std::string gradients(const std::string& x, const std::string& dy, int64_t channels, const std::string& window,
+                               const std::string& size, const char* mask, bool dw_first = true,
+                               const std::string& between = "") {
+    const std::string dw =
+        fmt::format("%4 = conv2d_dw(%0, %1) {{groups={0}, kernel=[3,3], {1}}} : f32[3,3,1,{0}]\n", channels, window);
+    const std::string dx =
+        fmt::format("%5 = conv2d_dx(%1, %2, {3}) {{epilogue=\"mask6\", groups={0}, size={1}, {2}}} : {4}\n", channels,
+                    size, window, mask, x);
+    return fmt::format(
+        "program p\n%0 = input {{name=\"x\"}} : {0}\n%1 = input {{name=\"dy\"}} : {1}\n%2 = input {{name=\"w\"}} : "
+        "f32[3,3,1,{2}]\n%3 = input {{name=\"mask\"}} : {0}\n{3}{4}{5}"
+        "%8 = reduce(%3) {{axes=[0,1,2], kind=\"sum\"}} : f32[{2}]\noutput(%8) {{name=\"mask\"}}\noutput(%4) "
+        "{{name=\"dw\"}}\noutput(%5) "
+        "{{name=\"dx\"}}\n",
+        x, dy, channels, dw_first ? dw : dx, between, dw_first ? dx : dw);
+  }
+  static void expect_joined(const std::string& text, bool joined = true) {
+    expect_as_written(text);
+    EXPECT_EQ(launches(text, "conv2d_depthwise3_grads"), joined) << text;
+    EXPECT_EQ(launches(text, "conv2d_depthwise3_dx") + launches(text, "conv2d_depthwise3_dw"), joined ? 0 : 2) << text;
+  }
+};
+TEST_P(JointGradientsOnDevices, OfEveryWindow) {
+  for (const int64_t c : {3, 16, 21, 40})
+    for (const char* mask : {"%0", "%3"}) {
+      const auto image = [&](int64_t h, int64_t w) { return fmt::format("f32[2,{},{},{}]", h, w, c); };
+      expect_joined(gradients(image(5, 7), image(5, 7), c, "pad=[1,1,1,1]", "[5,7]", mask));
+      expect_joined(gradients(image(1, 37), image(1, 37), c, "pad=[1,1,1,1]", "[1,37]", mask));
+      expect_joined(gradients(image(6, 4), image(4, 4), c, "pad=[0,2,0,0]", "[6,4]", mask));
+      expect_joined(gradients(image(4, 5), image(6, 3), c, "pad=[2,0,2,0]", "[4,5]", mask));
+      expect_joined(gradients(image(7, 9), image(4, 5), c, "pad=[1,1,1,1], stride=[2,2]", "[7,9]", mask));
+      expect_joined(gradients(image(8, 70), image(4, 35), c, "pad=[1,1,1,1], stride=[2,2]", "[8,70]", mask));
+      expect_joined(gradients(image(8, 6), image(3, 2), c, "pad=[0,0,0,0], stride=[2,2]", "[8,6]", mask));
+      expect_joined(gradients(image(5, 6), image(3, 4), c, "pad=[2,2,0,2], stride=[2,2]", "[5,6]", mask));
+    }
+}
+TEST_P(JointGradientsOnDevices, InParts) {
+  expect_joined(gradients("f32[2,40,40,64]", "f32[2,40,40,64]", 64, "pad=[1,1,1,1]", "[40,40]", "%0"));
+}
+TEST_P(JointGradientsOnDevices, InEitherOrder) {
+  const std::string x = "f32[2,5,7,16]", window = "pad=[1,1,1,1]";
+  expect_joined(gradients(x, x, 16, window, "[5,7]", "%0", false));
+}
+// What the second reads is made from the first's result, or only after it while the first's result is asked for.
+TEST_P(JointGradientsOnDevices, UnlessOneWaitsForTheOther) {
+  const std::string x = "f32[2,5,7,16]", window = "pad=[1,1,1,1]";
+  expect_joined(gradients(x, x, 16, window, "[5,7]", "%7", true,
+                          "%6 = reduce(%4) {axes=[0,1,2], kind=\"sum\"} : f32[16]\n"
+                          "%7 = bias(%3, %6) : f32[2,5,7,16]\n"),
+                false);
+  expect_joined(gradients(x, x, 16, window, "[5,7]", "%6", true, "%6 = square(%3) : f32[2,5,7,16]\n"));
+}
+
 const auto kNames = [](const auto& p) { return p.param; };
 INSTANTIATE_TEST_SUITE_P(, GradientPartsOnDevices, testing::Values("cpu", "opencl"), kNames);
 INSTANTIATE_TEST_SUITE_P(, SheavesOnDevices, testing::Values("cpu", "opencl"), kNames);
 INSTANTIATE_TEST_SUITE_P(, PackedGroups, testing::Values("cpu", "opencl"), kNames);
+INSTANTIATE_TEST_SUITE_P(, JointGradientsOnDevices, testing::Values("cpu"), kNames);  // no other has a kernel for both
 
 }  // namespace
 }  // namespace situ::test

@@ -22,9 +22,10 @@ ir::Graph update_grouping(const ir::Graph& graph);  // one update node for all p
 ir::Graph gradient_rows(const ir::Graph& graph);    // updates of biases add up the rows of their gradients
 
 // In launch lists:
-ir::Graph gradient_parts(const ir::Graph& graph);  // updates add up what a split sum left
-ir::Graph image_sheaves(const ir::Graph& graph);   // what lies between launches whose lanes are images stays so
-ir::Graph launch_groups(const ir::Graph& graph);   // small launches of one kind that wait for nothing become one
+ir::Graph gradient_parts(const ir::Graph& graph);   // updates add up what a split sum left
+ir::Graph joint_gradients(const ir::Graph& graph);  // of data and weights in one launch, where there is a kernel
+ir::Graph image_sheaves(const ir::Graph& graph);    // what lies between launches whose lanes are images stays so
+ir::Graph launch_groups(const ir::Graph& graph);    // small launches of one kind that wait for nothing become one
 
 struct Options {
   bool fuse = true;  // false: the unfused graph, one node per op, as the naive residency runs it

@@ -42,7 +42,7 @@ class Compiler {
     // Two nodes may have asked for the same rearranged operand: packed or interleaved, it is made once.
     ir::Graph graph = pass::common_launches(plan::lower(rewrite(written), device_).graph);
     if (options_.fuse) {
-      graph = pass::gradient_parts(graph);
+      graph = pass::joint_gradients(pass::gradient_parts(graph));
       if (ir::Graph sheaves = pass::image_sheaves(graph); runs(sheaves)) graph = std::move(sheaves);
     }
     return stage("lower", std::move(graph));

@@ -374,10 +374,15 @@ double seconds(const ops::OpView&, const device::Target&) { return -2; }  // cho
 void expand_forward(device::Expansion& e) {
   e.result(0, e.launch("conv2d_depthwise3", e.inputs(), e.out_type(0), e.attrs()));
 }
+// Both gradients of a layer may become one launch (depthwise3_grads.cpp).
+ir::Attrs joint(const ir::Attrs& attrs) { return ir::Attrs(attrs).set("joint", "conv2d_depthwise3_grads"); }
 void expand_dx(device::Expansion& e) {
-  e.result(0, e.launch("conv2d_depthwise3_dx", e.inputs(), e.out_type(0), e.attrs()));
+  e.result(0, e.launch("conv2d_depthwise3_dx", e.inputs(), e.out_type(0), joint(e.attrs())));
 }
-void expand_dw(device::Expansion& e) { expand_by_splits(e, "conv2d_depthwise3_dw", depthwise_dw_splits(e.view())); }
+void expand_dw(device::Expansion& e) {
+  const int64_t splits = depthwise_dw_splits(e.view());
+  e.result(0, launch_by_splits(e, "conv2d_depthwise3_dw", splits, e.inputs(), joint(e.attrs()), e.out_type(0)));
+}
 
 }  // namespace
 

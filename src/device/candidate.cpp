@@ -5,10 +5,11 @@
 namespace situ::device {
 
 Expansion::Expansion(ir::Graph& graph, const ir::Node& node, std::vector<Type> out_types, ir::Values inputs,
-                     const Target& target)
+                     std::vector<bool> steady, const Target& target)
     : graph_(graph),
       node_(node),
       inputs_(std::move(inputs)),
+      steady_(std::move(steady)),
       target_(target),
       view_{node_.op, {}, std::move(out_types), node_.attrs},
       results_(node_.outputs.size(), ir::kNoValue) {

@@ -27,14 +27,16 @@ using CandidateList = std::span<const Candidate>;
 // What an expanding candidate sees and does: emit launch nodes, name the results.
 class Expansion {
  public:
+  // `steady`: inputs whose values no step changes.
   Expansion(ir::Graph& graph, const ir::Node& node, std::vector<Type> out_types, ir::Values inputs,
-            const Target& target);
+            std::vector<bool> steady, const Target& target);
 
   const ops::OpView& view() const { return view_; }
   const ir::Attrs& attrs() const { return node_.attrs; }
   const Target& target() const { return target_; }
   int arity() const { return static_cast<int>(inputs_.size()); }
   ir::Value in(int i) const { return inputs_[static_cast<size_t>(i)]; }
+  bool steady(int i) const { return steady_[static_cast<size_t>(i)]; }  // what is made of it alone is made once
   const ir::Values& inputs() const { return inputs_; }
   const Type& type(ir::Value v) const { return graph_.type(v); }
   const Type& out_type(int i) const { return view_.outs[static_cast<size_t>(i)]; }
@@ -52,6 +54,7 @@ class Expansion {
   ir::Graph& graph_;
   const ir::Node node_;
   ir::Values inputs_;
+  std::vector<bool> steady_;
   const Target& target_;
   ops::OpView view_;
   ir::Values results_;

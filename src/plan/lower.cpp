@@ -66,11 +66,13 @@ void book_flops(ir::Graph& graph, size_t first, double flops) {
 }
 
 void expand(ir::Rebuild& rebuild, const ir::Graph& graph, const ir::Node& node, const Candidate& candidate,
-            const device::Target& target) {
+            const std::vector<bool>& steady, const device::Target& target) {
   std::vector<Type> types;
   for (Value v : node.outputs) types.push_back(graph.type(v));
+  std::vector<bool> steady_inputs;
+  for (Value v : node.inputs) steady_inputs.push_back(steady[static_cast<size_t>(v)]);
   const size_t first = rebuild.to.nodes.size();
-  device::Expansion expansion(rebuild.to, node, types, rebuild(node.inputs), target);
+  device::Expansion expansion(rebuild.to, node, types, rebuild(node.inputs), steady_inputs, target);
   candidate.expand(expansion);
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const Value result = expansion.results()[i];
@@ -212,6 +214,7 @@ std::vector<const Candidate*> candidates_for(const device::Device& device, const
 }
 
 Lowered lower(const ir::Graph& graph, const device::Device& device) {
+  const std::vector<bool> steady = steady_values(graph);
   ir::Rebuild rebuild(graph);
   Origins origins;
   for (const ir::Node& node : graph.nodes) {
@@ -223,7 +226,7 @@ Lowered lower(const ir::Graph& graph, const device::Device& device) {
     } else if (!is_launch(node)) {
       rebuild.copy(node);
     } else if (candidate = choose(device, ops::view_of(graph, node)); candidate) {
-      expand(rebuild, graph, node, *candidate, device.target());
+      expand(rebuild, graph, node, *candidate, steady, device.target());
     } else if (own_kernel_usable(device, ops::view_of(graph, node))) {
       lower_as_is(rebuild, graph, node);
     } else {

@@ -27,6 +27,8 @@ HWY_INLINE hn::Vec<D> inverse_power(D d, hn::Vec<D> power) {
   return hn::BitCast(d, hn::Sub(hn::Set(du, 254u << 23), hn::BitCast(du, power)));
 }
 
+constexpr int kNear = 2;  // into the second-level cache
+
 // Stores a row of a panel; returns the sums of absolute values so far.
 template <class D>
 HWY_INLINE hn::Vec<D> put_row(D d, hn::Vec<D> v, float* to, hn::Vec<D> sizes) {
@@ -66,7 +68,10 @@ HWY_INLINE void pack_lanes(D d, const PairedPanel& p, const float* from, int64_t
   float* const to = p.to + 2 * p.width + j;
   auto some = hn::Zero(d), others = hn::Zero(d);
   if (n >= static_cast<int64_t>(hn::Lanes(d))) {
-    const auto row = [&](int64_t r) HWY_ATTR { return hn::LoadU(d, from + r * step + j); };
+    const auto row = [&](int64_t r) HWY_ATTR {
+      if (p.ahead) __builtin_prefetch(from + r * step + j + p.ahead, 0, kNear);
+      return hn::LoadU(d, from + r * step + j);
+    };
     int64_t r = 0;
     for (; r + 1 < p.terms; r += 2) {
       some = put_row(d, row(r), to + r * p.width, some);
@@ -86,16 +91,18 @@ HWY_INLINE void pack_lanes(D d, const PairedPanel& p, const float* from, int64_t
 #undef SITU_EIGHT_LANES
 #define SITU_EIGHT_LANES (HWY_MAX_BYTES >= 32 && !HWY_HAVE_SCALABLE)
 #if SITU_EIGHT_LANES
-// Eight lanes whose values lie in columns: blocks of 8 x 8 are turned over in registers.
-HWY_INLINE void turn_eight(const PairedPanel& p) {
+// Lanes [j, j + 8) whose values lie in columns: blocks of 8 x 8 are turned over in registers.
+HWY_INLINE void turn_eight(const PairedPanel& p, int64_t j) {
   using D = hn::FixedTag<float, 8>;
   const D d;
   const hn::Repartition<double, D> dd;
-  float* const to = p.to + 2 * p.width;
+  float* const to = p.to + 2 * p.width + j;
   auto some = hn::Zero(d), others = hn::Zero(d);
   int64_t k = 0;
   for (; k + 8 <= p.terms; k += 8) {
-    const float* from = p.from + k;
+    const float* from = p.from + j * p.lane_step + k;
+    if (p.ahead)
+      for (int64_t i = 0; i < 8; ++i) __builtin_prefetch(from + i * p.lane_step + p.ahead, 0, kNear);
     const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + p.lane_step);
     const auto r2 = hn::LoadU(d, from + 2 * p.lane_step), r3 = hn::LoadU(d, from + 3 * p.lane_step);
     const auto r4 = hn::LoadU(d, from + 4 * p.lane_step), r5 = hn::LoadU(d, from + 5 * p.lane_step);
@@ -118,30 +125,34 @@ HWY_INLINE void turn_eight(const PairedPanel& p) {
   }
   for (; k < p.terms; ++k) {
     HWY_ALIGN float values[8];
-    for (int64_t i = 0; i < 8; ++i) values[i] = p.from[i * p.lane_step + k];
+    for (int64_t i = 0; i < 8; ++i) values[i] = p.from[(j + i) * p.lane_step + k];
     some = put_row(d, hn::Load(d, values), to + k * p.width, some);
   }
   finish_lanes(d, to, p.width, p.terms, hn::Add(some, others));
 }
 #endif
 
+// Lanes [j, end), at most eight, whose values lie in columns: turned over into the panel, then packed in place.
+void pack_columns(const PairedPanel& p, int64_t j, int64_t end) {
+#if SITU_EIGHT_LANES
+  if (p.lanes - j >= 8 && end - j == 8) return turn_eight(p, j);
+#endif
+  const hn::CappedTag<float, kPairedRows> narrow;
+  float* const to = p.to + 2 * p.width;
+  const int64_t there = std::min(end, p.lanes) - j;
+  if (there > 0) turn_function()(p.from + j * p.lane_step, p.lane_step, there, p.terms, to + j, p.width);
+  for (int64_t i = j; i < end; i += static_cast<int64_t>(hn::Lanes(narrow))) pack_lanes(narrow, p, to, p.width, i);
+}
+
 void pack_panel(const PairedPanel& p) {
   const hn::CappedTag<float, kPairedRows> narrow;
-  const float* from = p.from;
-  int64_t step = p.term_step;
   if (p.lane_step != 1) {
-#if SITU_EIGHT_LANES
-    if (p.width == 8 && p.lanes == 8) return turn_eight(p);
-#endif
-    float* to = p.to + 2 * p.width;
-    turn_function()(p.from, p.lane_step, p.lanes, p.terms, to, p.width);
-    from = to;
-    step = p.width;
-  }
-  if (p.width < lanes()) {
-    for (int64_t j = 0; j < p.width; j += static_cast<int64_t>(hn::Lanes(narrow))) pack_lanes(narrow, p, from, step, j);
+    for (int64_t j = 0; j < p.width; j += kPairedRows) pack_columns(p, j, std::min<int64_t>(j + kPairedRows, p.width));
+  } else if (p.width < lanes()) {
+    for (int64_t j = 0; j < p.width; j += static_cast<int64_t>(hn::Lanes(narrow)))
+      pack_lanes(narrow, p, p.from, p.term_step, j);
   } else {
-    for (int64_t j = 0; j < p.width; j += lanes()) pack_lanes(Tag(), p, from, step, j);
+    for (int64_t j = 0; j < p.width; j += lanes()) pack_lanes(Tag(), p, p.from, p.term_step, j);
   }
 }
 
@@ -163,20 +174,24 @@ PairedTerms::PairedTerms(int64_t terms) : k(terms) {
 
 PackPaired pack_paired_function() { return &HWY_DYNAMIC_DISPATCH(pack_panel); }
 
-PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const Operand& y,
-                             const device::Tuning& tuning) {
+PairedProduct paired_product(int64_t k, int64_t n, const Operand& y, const device::Tuning& tuning) {
   PairedProduct p;
   p.terms = PairedTerms(k);
   p.pack = pack_paired_function();
   p.width = paired_width(tuning);
   p.n = n;
-  SITU_ASSERT(panels.rows() == p.panels() * p.terms.rows() && panels.pitch == p.width);
   const int64_t lanes = p.width / 2, last = n - (p.panels() - 1) * p.width;
   p.tile = paired_tile_function(2);
   p.last_tile = paired_tile_function(ceil_div(last, lanes));
-  p.b = panels.f32();
   p.y = y.f32();
   p.y_pitch = y.pitch;
+  return p;
+}
+PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const Operand& y,
+                             const device::Tuning& tuning) {
+  PairedProduct p = paired_product(k, n, y, tuning);
+  SITU_ASSERT(panels.rows() == p.panels() * p.terms.rows() && panels.pitch == p.width);
+  p.b = panels.f32();
   return p;
 }
 
@@ -194,39 +209,70 @@ void pack_rows(const PairedProduct& p, const PairedRows& r, int64_t block) {
             .to = r.scratch + i * (p.terms.block + 2)});
 }
 
-void multiply_panel(const PairedProduct& p, const PairedRows& r, int64_t block, int64_t panel) {
-  const bool full = (panel + 1) * p.width <= p.n, last = block + 1 == p.terms.blocks;
-  const TileFunction tile = full ? p.tile : p.last_tile;
-  const TileSegment segment{p.terms.first_row(block) * p.width, p.terms.padded(block)};
+// A tile's operands that stay the same while the rows of a panel pass: block `block` of columns from `col` on.
+struct PanelBlock {
+  TileSegment segment;
   const float* a = nullptr;
   int64_t rows[kPairedRows];
-  Tile t{.a = &a,
+  Tile t;
+  TileFunction tile;
+  PanelBlock(const PairedProduct& p, int64_t block, int64_t col, const float* b)
+      : segment{0, p.terms.padded(block)}, tile(col + p.width <= p.n ? p.tile : p.last_tile) {
+    t = {.a = &a,
          .segments = &segment,
          .count = 1,
-         .b = p.b + panel * p.terms.rows() * p.width,
+         .b = b,
          .b_step = p.width,
          .y = p.y,
          .y_pitch = p.y_pitch,
          .rows = rows,
-         .col = panel * p.width,
-         .n = std::min(p.width, p.n - panel * p.width),
+         .col = col,
+         .n = std::min(p.width, p.n - col),
          .accumulate = block > 0,
-         .epilogue = last && p.epilogue.count ? &p.epilogue : nullptr};
-  for (int64_t i0 = 0; i0 < r.m; i0 += kPairedRows) {
-    t.m = std::min<int64_t>(kPairedRows, r.m - i0);
-    a = r.scratch + i0 * (p.terms.block + 2);
-    for (int64_t i = 0; i < kPairedRows; ++i) rows[i] = r.first_row + (i0 + std::min(i, t.m - 1)) * r.row_step;
+         .epilogue = block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
+  }
+  PanelBlock(const PanelBlock&) = delete;
+  PanelBlock& operator=(const PanelBlock&) = delete;
+  // The rows whose panel lies at `panel`; m of them exist.
+  void run(const float* panel, int64_t first_row, int64_t row_step, int64_t m) {
+    a = panel;
+    t.m = m;
+    for (int64_t i = 0; i < kPairedRows; ++i) rows[i] = first_row + std::min(i, m - 1) * row_step;
     tile(t);
   }
-}
+};
 
 }  // namespace
 
 void multiply_paired(const PairedProduct& p, const PairedRows& r) {
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
     pack_rows(p, r, block);
-    for (int64_t panel = r.panel0; panel < r.panel1; ++panel) multiply_panel(p, r, block, panel);
+    for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
+      PanelBlock run(p, block, panel * p.width, p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width);
+      for (int64_t i = 0; i < r.m; i += kPairedRows)
+        run.run(r.scratch + i * (p.terms.block + 2), r.first_row + i * r.row_step, r.row_step,
+                std::min<int64_t>(kPairedRows, r.m - i));
+    }
   }
+}
+
+void multiply_paired(const PairedProduct& p, const PairedColumns& c) {
+  for (int64_t panel = c.panel0; panel < c.panel1; ++panel)
+    for (int64_t block = 0; block < p.terms.blocks; ++block) {
+      const int64_t col = panel * p.width;
+      p.pack({.from = c.b + block * p.terms.block * c.b_step + col * c.b_column,
+              .term_step = c.b_step,
+              .lane_step = c.b_column,
+              .terms = p.terms.length(block),
+              .lanes = std::min(p.width, p.n - col),
+              .width = p.width,
+              .to = c.scratch,
+              .ahead = panel + 1 < c.panel1 ? p.width * c.b_column : 0});
+      PanelBlock run(p, block, col, c.scratch);
+      for (int64_t i = 0; i < c.m; i += kPairedRows)
+        run.run(c.a + (i / kPairedRows * p.terms.rows() + p.terms.first_row(block)) * kPairedRows, i, 1,
+                std::min<int64_t>(kPairedRows, c.m - i));
+    }
 }
 
 }  // namespace situ::cpu

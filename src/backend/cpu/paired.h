@@ -28,7 +28,7 @@ inline bool pairs_terms(const device::Target& target) { return target.tuning.get
 inline constexpr int64_t kMostPairedTerms = 258;
 // Of a product without a transposed side, and of a weight gradient, many of whose sums may have a single term that is
 // not zero.
-inline constexpr int64_t kFewestPaired = 32, kFewestPairedSamples = 128;
+inline constexpr int64_t kFewestPaired = 16, kFewestPairedSamples = 128;
 
 // How the terms of a product are cut into blocks, by their number alone.
 struct PairedTerms {
@@ -47,6 +47,7 @@ struct PairedPanel {
   int64_t terms = 0, lanes = 0;  // that exist
   int64_t width = 0;
   float* to = nullptr;
+  int64_t ahead = 0;  // elements to the values that are packed next, which are asked for; 0: nothing is
 };
 using PackPaired = void (*)(const PairedPanel&);
 PackPaired pack_paired_function();
@@ -72,6 +73,7 @@ struct PairedProduct {
   }
   int64_t panels() const { return ceil_div(n, width); }
 };
+PairedProduct paired_product(int64_t k, int64_t n, const Operand& y, const device::Tuning& tuning);  // without b
 PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const Operand& y,
                              const device::Tuning& tuning);
 
@@ -84,5 +86,17 @@ struct PairedRows {
   float* scratch = nullptr;
 };
 void multiply_paired(const PairedProduct& product, const PairedRows& rows);
+
+// The other way round: m rows of a are panels, and panels [panel0, panel1) of b[k * b_step + j * b_column] are packed
+// on the way, each used up while it is near.
+struct PairedColumns {
+  int64_t m = 0;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  int64_t b_step = 0, b_column = 1;
+  int64_t panel0 = 0, panel1 = 0;
+  float* scratch = nullptr;
+};
+void multiply_paired(const PairedProduct& product, const PairedColumns& columns);
 
 }  // namespace situ::cpu

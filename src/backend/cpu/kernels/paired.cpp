@@ -4,6 +4,9 @@
 //   pack_paired    b[K,N] (or [N,K] with tb) as panels [N/width][rows of all blocks][width]
 //   matmul_paired  y[M,N] = epilogue(a' b), scratch: a task has some units, each a block of rows by some panels, and
 //                  packs its rows of a, plain or transposed (ta), block of terms by block of terms
+//   matmul_paired_columns  the same for a as panels and b in place, plain or transposed (tb): a task packs some
+//   columns.
+//                  Where b is the larger of the two and changes in every step, it is never written anywhere
 #include "backend/cpu/paired.h"
 
 #include <algorithm>
@@ -124,6 +127,30 @@ Work bind_product(const Call& call) {
           }};
 }
 
+Work bind_columns(const Call& call) {
+  const Operand &a = call.in[0], &b = call.in[1], &y = call.out[0], &scratch = call.out[1];
+  const bool tb = call.attrs.flag("tb");
+  const int64_t n = y.cols(), m = y.rows(), k = tb ? b.cols() : b.rows();
+  auto p = std::make_shared<PairedProduct>(paired_product(k, n, y, call.tuning()));
+  p->epilogue = bind_epilogue(call, 2);
+  SITU_ASSERT(a.rows() == ceil_div(m, kPairedRows) * p->terms.rows() && a.pitch == kPairedRows);
+  SITU_ASSERT(scratch.cols() == (p->terms.block + 2) * p->width);
+  const int64_t tasks = scratch.rows(), scratch_pitch = scratch.pitch;
+  const PairedColumns all{.m = m,
+                          .a = a.f32(),
+                          .b = b.f32(),
+                          .b_step = tb ? 1 : b.pitch,
+                          .b_column = tb ? b.pitch : 1,
+                          .scratch = scratch.f32()};
+  return {tasks, [=](int64_t task) {
+            PairedColumns c = all;
+            c.scratch += task * scratch_pitch;
+            c.panel0 = p->panels() * task / tasks;
+            c.panel1 = p->panels() * (task + 1) / tasks;
+            multiply_paired(*p, c);
+          }};
+}
+
 // --- candidates -----------------------------------------------------------------------------------------------------
 // Where a product has few terms, what is added around them takes longer than they do.
 
@@ -141,21 +168,36 @@ double seconds(const ops::OpView& v, const device::Target& target) {
          static_cast<double>(p.m * p.k * cut.panel_blocks) / 3e9 + 4e-6;
 }
 
+// Before the direct ways of a convolution where there are columns enough to make up for packing, and rows of a weight
+// gradient, whose b is packed too.
 double rank(const ops::OpView& v, const device::Target&) {
   const Product p = product_of(v);
-  return p.n >= 64 && (!p.ta || p.m >= 64) ? -1 : 2;
+  return p.k >= 24 && p.n >= 64 && (!p.ta || p.m >= 64) ? -1 : 2;
 }
+
+constexpr int64_t kMostPanelRows = 384;  // of a, which all panels of b meet: a block of them stays in the L2 cache
 
 void expand(device::Expansion& e) {
   const Product p = product_of(e.view());
   const PairedTerms terms(p.k);
-  const int64_t width = paired_width(e.target().tuning);
-  const Cut cut = cut_of(p.m, p.n, p.k, e.target());
+  const int64_t width = paired_width(e.target().tuning), panels = ceil_div(p.n, width);
+  const bool by_columns = !e.steady(1) && p.m < p.n && p.m <= kMostPanelRows &&
+                          panels >= 4 * static_cast<int64_t>(e.target().compute_units);
+  const std::string epilogue = e.attrs().text("epilogue", "");
+  const auto pack = [&](int i, int64_t count, int64_t lanes, bool turned) {
+    return e.launch("pack_paired", {e.in(i)}, f32({count, terms.rows(), lanes}), {{"tb", int64_t{turned}}});
+  };
   ir::Values inputs = e.inputs();
-  inputs[1] =
-      e.launch("pack_paired", {e.in(1)}, f32({ceil_div(p.n, width), terms.rows(), width}), {{"tb", int64_t{p.tb}}});
+  if (by_columns) {
+    inputs[0] = pack(0, ceil_div(p.m, kPairedRows), kPairedRows, !p.ta);
+    const Type scratch = f32({std::min(panels, kMostTasks), (terms.block + 2) * width});
+    const ir::Attrs attrs{{"tb", int64_t{p.tb}}, {"epilogue", epilogue}};
+    return e.result(0, e.launch_all("matmul_paired_columns", inputs, {e.out_type(0), scratch}, attrs)[0]);
+  }
+  inputs[1] = pack(1, panels, width, p.tb);
+  const Cut cut = cut_of(p.m, p.n, p.k, e.target());
   const Type scratch = f32({cut.tasks, PairedProduct::scratch_floats(cut.rows, terms)});
-  const ir::Attrs attrs{{"ta", int64_t{p.ta}}, {"epilogue", e.attrs().text("epilogue", "")}};
+  const ir::Attrs attrs{{"ta", int64_t{p.ta}}, {"epilogue", epilogue}};
   e.result(0, e.launch_all("matmul_paired", inputs, {e.out_type(0), scratch}, attrs)[0]);
 }
 
@@ -163,7 +205,8 @@ void expand(device::Expansion& e) {
 
 namespace kernels {
 KernelList paired() {
-  static constexpr Kernel kernels[] = {{"pack_paired", bind_pack}, {"matmul_paired", bind_product}};
+  static constexpr Kernel kernels[] = {
+      {"pack_paired", bind_pack}, {"matmul_paired", bind_product}, {"matmul_paired_columns", bind_columns}};
   static constexpr device::Candidate candidates[] = {{"matmul", "paired", accepts, seconds, expand},
                                                      {"conv2d", "paired", accepts, rank, expand},
                                                      {"conv2d_dx", "paired", accepts, rank, expand},

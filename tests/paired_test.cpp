@@ -15,7 +15,8 @@
 namespace situ::test {
 namespace {
 
-std::unique_ptr<device::Device> pairing_device(int threads = 0) {
+// Two threads: how many columns make a product pack b on the way follows their number, what comes out does not.
+std::unique_ptr<device::Device> pairing_device(int threads = 2) {
   device::DeviceOptions options;
   options.threads = threads;
   options.tuning.set("gemm.paired", 1);
@@ -48,7 +49,8 @@ TEST(PairedProducts, AgreeWithTheOracle) {
   const std::pair<const char*, const char*> cases[] = {
       {"matmul",
        "f32[9,32], f32[32,17]; f32[70,259], f32[259,97], f32[97] {epilogue=\"bias+relu\"}; "
-       "f32[128,21], f32[128,40] {ta=1}; f32[521,19], f32[521,33] {ta=1}; "
+       "f32[128,21], f32[128,40] {ta=1}; f32[130,21], f32[130,270] {ta=1}; f32[17,290], f32[300,290], f32[17,300] "
+       "{tb=1, epilogue=\"mask\"}; f32[521,19], f32[521,33] {ta=1}; "
        "f32[17,40], f32[70,40], f32[17,70] {tb=1, epilogue=\"mask\"}; f32[150,9], f32[33,150] {ta=1, tb=1}"},
       {"conv2d", "f32[2,5,7,37], f32[1,1,37,50], f32[50], f32[2,5,7,50] {epilogue=\"bias+residual+relu6\"}"},
       {"conv2d_dx", "f32[2,5,7,50], f32[1,1,37,50] {size=[5,7]}"},
@@ -105,6 +107,7 @@ TEST(PairedProducts, OfZerosAreZeros) {
   const auto device = pairing_device();
   constexpr int64_t m = 11, n = 40, k = 64, row = 3, column = 37;
   Numbers a = numbers(m * k, 3, even), b = numbers(k * n, 4, even);
+  for (double& v : b) v = std::ldexp(v, 60);  // so that nothing times it would show
   for (int64_t i = 0; i < k; ++i) a[static_cast<size_t>(row * k + i)] = b[static_cast<size_t>(i * n + column)] = 0;
   const Numbers y = product(*device, "paired", m, n, k, a, b);
   for (int64_t i = 0; i < m * n; ++i) EXPECT_EQ(y[static_cast<size_t>(i)] == 0, i / n == row || i % n == column) << i;

@@ -26,8 +26,8 @@ inline bool pairs_terms(const device::Target& target) { return target.tuning.get
 
 // Terms of a block: a panel of b stays near the L1 cache, and a block's sums are short enough to be exact.
 inline constexpr int64_t kMostPairedTerms = 258;
-// Of a product without a transposed side, and of a weight gradient, many of whose sums may have a single term that is
-// not zero.
+// Terms of a product that is paired at all. A weight gradient of few samples has sums whose terms are all zero, which
+// pairs would make noise of.
 inline constexpr int64_t kFewestPaired = 16, kFewestPairedSamples = 128;
 
 // How the terms of a product are cut into blocks, by their number alone.
@@ -52,18 +52,16 @@ struct PairedPanel {
 using PackPaired = void (*)(const PairedPanel&);
 PackPaired pack_paired_function();
 
-inline int64_t paired_width(const device::Tuning& tuning) {
-  return 2 * tuning.get("simd.lanes", 8);
-}  // columns of b's panels
+// Columns of b's panels; those of a have kPairedRows.
+inline int64_t paired_width(const device::Tuning& tuning) { return 2 * tuning.get("simd.lanes", 8); }
 
-// y[r_i] = epilogue(sum over k: a[i * a_row + k * a_step] * b[k]) for i < m and r_i = first_row + i * row_step. Panels
-// of b begin with the first of `columns`; a is packed into `scratch` block by block.
+// y = epilogue(a b): what all parts of a product share.
 struct PairedProduct {
   PairedTerms terms;
   PackPaired pack = nullptr;
   TileFunction tile = nullptr, last_tile = nullptr;
   int64_t width = 0, n = 0;  // of panels, and columns of the whole product
-  const float* b = nullptr;
+  const float* b = nullptr;  // panels, if they are made before
   float* y = nullptr;
   int64_t y_pitch = 0;
   TileEpilogue epilogue;
@@ -77,6 +75,8 @@ PairedProduct paired_product(int64_t k, int64_t n, const Operand& y, const devic
 PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const Operand& y,
                              const device::Tuning& tuning);
 
+// Rows r_i = first_row + i * row_step of y, i < m, of a[i * a_row + k * a_step], and panels [panel0, panel1) of b. The
+// rows of a are packed into `scratch`, block by block.
 struct PairedRows {
   int64_t m = 0;
   const float* a = nullptr;

@@ -1,12 +1,11 @@
-// paired.cpp -- matrix products of paired terms (backend/cpu/paired.h), and 1x1 convolutions and their gradients by
-// them.
+// paired.cpp -- matrix products of paired terms (backend/cpu/paired.h), of 1x1 convolutions and their gradients, too.
 //
-//   pack_paired    b[K,N] (or [N,K] with tb) as panels [N/width][rows of all blocks][width]
-//   matmul_paired  y[M,N] = epilogue(a' b), scratch: a task has some units, each a block of rows by some panels, and
-//                  packs its rows of a, plain or transposed (ta), block of terms by block of terms
-//   matmul_paired_columns  the same for a as panels and b in place, plain or transposed (tb): a task packs some
-//   columns.
-//                  Where b is the larger of the two and changes in every step, it is never written anywhere
+//   pack_paired            b[K,N] (or [N,K] with tb) as panels [N/width][rows of all blocks][width]
+//   matmul_paired          y[M,N] = epilogue(a' b), scratch; b as panels
+//   matmul_paired_columns  y[M,N] = epilogue(a b'), scratch; a as panels
+// Of the first a task has some units, each a block of rows by some panels, and packs its rows of a, plain or transposed
+// (ta), block of terms by block of terms. Of the second it packs some columns of b, plain or transposed (tb): where b
+// is the larger of the two and changes in every step, its panels are never written to far memory.
 #include "backend/cpu/paired.h"
 
 #include <algorithm>
@@ -152,8 +151,6 @@ Work bind_columns(const Call& call) {
 }
 
 // --- candidates -----------------------------------------------------------------------------------------------------
-// Where a product has few terms, what is added around them takes longer than they do.
-
 bool accepts(const ops::OpView& v, const device::Target& target) {
   if (!pairs_terms(target) || !is_product(v)) return false;
   const Product p = product_of(v);
@@ -181,8 +178,8 @@ void expand(device::Expansion& e) {
   const Product p = product_of(e.view());
   const PairedTerms terms(p.k);
   const int64_t width = paired_width(e.target().tuning), panels = ceil_div(p.n, width);
-  const bool by_columns = !e.steady(1) && p.m < p.n && p.m <= kMostPanelRows &&
-                          panels >= 4 * static_cast<int64_t>(e.target().compute_units);
+  const int64_t enough = 4 * e.target().compute_units;  // tasks for an even split
+  const bool by_columns = !e.steady(1) && p.m < p.n && p.m <= kMostPanelRows && panels >= enough;
   const std::string epilogue = e.attrs().text("epilogue", "");
   const auto pack = [&](int i, int64_t count, int64_t lanes, bool turned) {
     return e.launch("pack_paired", {e.in(i)}, f32({count, terms.rows(), lanes}), {{"tb", int64_t{turned}}});
@@ -190,7 +187,7 @@ void expand(device::Expansion& e) {
   ir::Values inputs = e.inputs();
   if (by_columns) {
     inputs[0] = pack(0, ceil_div(p.m, kPairedRows), kPairedRows, !p.ta);
-    const Type scratch = f32({std::min(panels, kMostTasks), (terms.block + 2) * width});
+    const Type scratch = f32({std::min(panels, std::max<int64_t>(kMostTasks, enough)), (terms.block + 2) * width});
     const ir::Attrs attrs{{"tb", int64_t{p.tb}}, {"epilogue", epilogue}};
     return e.result(0, e.launch_all("matmul_paired_columns", inputs, {e.out_type(0), scratch}, attrs)[0]);
   }

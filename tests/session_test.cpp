@@ -12,6 +12,7 @@
 #include "model/init.h"
 #include "step/devices.h"
 #include "step/programs.h"
+#include "step/run.h"
 #include "train/weights.h"
 
 namespace situ::test {
@@ -327,6 +328,16 @@ TEST_P(Sessions, ABatchRunsOnce) {
   EXPECT_THROW(batch.f32("x"), Error);
 }
 
+// Piece by piece, which a parameter of 784 x 512 takes two of, as all at once.
+TEST_P(Sessions, BeginWithTheirInitialValues) {
+  Fixture f(device(), "mlp:784-512-16", {"train"});
+  step::set_initial_values(f.session, 3);
+  for (const ir::State& state : f.session.states()) {
+    if (state.attrs.flag("derived")) continue;
+    EXPECT_EQ(f.session.get(state.name), model::initial_values(state, 3)) << state.name;
+  }
+}
+
 TEST(Threads, DoNotChangeResults) {
   std::vector<States> results;
   for (int threads : {1, 2, 3}) {
@@ -346,6 +357,7 @@ TEST(Session, MistakesAreExplained) {
   Fixture f(*device, "mlp:4-3", {"infer"});
   EXPECT_THROW(f.session.set("nothing", std::vector<float>(3)), Error);
   EXPECT_THROW(f.session.set("fc1.bias", std::vector<float>(4)), Error);
+  EXPECT_THROW(f.session.set_part("fc1.bias", 1, std::vector<float>(3)), Error);
   EXPECT_THROW(f.session.program("train"), Error);
   EXPECT_THROW(f.session.output(0, "nothing"), Error);
   EXPECT_THROW(f.session.next_batch().f32("nothing"), Error);

@@ -36,7 +36,11 @@ double normal_from(double u, double v) { return std::sqrt(-2 * std::log(1 - u)) 
 }  // namespace
 
 std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
-  const auto count = static_cast<size_t>(state.type.count());
+  return initial_values(state, seed, 0, state.type.count());
+}
+
+std::vector<float> initial_values(const ir::State& state, uint64_t seed, int64_t first, int64_t elements) {
+  const auto count = static_cast<size_t>(elements);
   const std::string init = state.attrs.text("init", "zeros");
   if (init == "zeros") return std::vector<float>(count, 0.0f);
   if (init == "ones") return std::vector<float>(count, 1.0f);
@@ -49,9 +53,10 @@ std::vector<float> initial_values(const ir::State& state, uint64_t seed) {
     return unit_float(random_word(i, stream, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)));
   };
   std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t n = 0; n < count; ++n) {
+    const uint64_t i = static_cast<uint64_t>(first) + n;
     const double drawn = normal ? normal_from(unit(2 * i), unit(2 * i + 1)) : 2.0 * unit(i) - 1.0;
-    values[i] = static_cast<float>(drawn * size);
+    values[n] = static_cast<float>(drawn * size);
   }
   return values;
 }

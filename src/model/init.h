@@ -11,6 +11,8 @@ namespace situ::model {
 // The starting values of a state, by its attributes; random ones depend on (seed, state name, element) alone,
 // or with the attribute `stream` on that name instead: an average starts equal to its parameter.
 std::vector<float> initial_values(const ir::State& state, uint64_t seed);
+std::vector<float> initial_values(const ir::State& state, uint64_t seed, int64_t first,
+                                  int64_t elements);  // some of them
 
 // PyTorch's shape and order, and back. States without `perm` are held as they are.
 std::vector<int64_t> file_shape(const ir::State& state);

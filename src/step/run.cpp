@@ -1,5 +1,7 @@
 #include "step/run.h"
 
+#include <algorithm>
+
 #include "model/init.h"
 
 namespace situ::step {
@@ -30,8 +32,13 @@ Tensors run_once(device::Device& device, const ir::Graph& graph, const Tensors& 
 }
 
 void set_initial_values(Session& session, uint64_t seed) {
-  for (const ir::State& state : session.states())
-    if (!state.attrs.flag("derived")) session.set(state.name, model::initial_values(state, seed));
+  constexpr int64_t kPiece = 1 << 18;  // elements at a time: a large parameter need not exist twice
+  for (const ir::State& state : session.states()) {
+    if (state.attrs.flag("derived")) continue;
+    for (int64_t first = 0; first < state.type.count(); first += kPiece)
+      session.set_part(state.name, first,
+                       model::initial_values(state, seed, first, std::min(kPiece, state.type.count() - first)));
+  }
 }
 
 }  // namespace situ::step

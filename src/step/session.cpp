@@ -217,24 +217,37 @@ std::vector<double> Session::read_elements(int slab, int64_t offset, int64_t pit
   return result;
 }
 
-template <typename T>
-void Session::set_elements(std::string_view name, std::span<const T> values) {
+const ir::State& Session::state(std::string_view name) const {
   const ir::State* state = compiled_.memory.find_state(name);
   if (!state) fail("there is no state `{}` in this session", name);
-  if (static_cast<int64_t>(values.size()) != state->type.count())
-    fail("state `{}` is {}: {} values do not fit", name, to_string(state->type), values.size());
-  const plan::Placement place = compiled_.memory.of_state({}, state->name);
-  write_elements(place.slab, place.offset, state->type.dtype, values);
+  return *state;
+}
+
+template <typename T>
+void Session::set_elements(std::string_view name, std::span<const T> values) {
+  const ir::State& target = state(name);
+  if (static_cast<int64_t>(values.size()) != target.type.count())
+    fail("state `{}` is {}: {} values do not fit", name, to_string(target.type), values.size());
+  const plan::Placement place = compiled_.memory.of_state({}, target.name);
+  write_elements(place.slab, place.offset, target.type.dtype, values);
+  prepared_ = false;
+}
+void Session::set_part(std::string_view name, int64_t first, std::span<const float> values) {
+  const ir::State& target = state(name);
+  const auto count = static_cast<int64_t>(values.size());
+  if (first < 0 || first + count > target.type.count())
+    fail("state `{}` is {}: elements {} to {} do not fit", name, to_string(target.type), first, first + count);
+  const plan::Placement place = compiled_.memory.of_state({}, target.name);
+  write_elements(place.slab, place.offset + first * device_.target().element_bytes, target.type.dtype, values);
   prepared_ = false;
 }
 void Session::set(std::string_view name, std::span<const float> values) { set_elements(name, values); }
 void Session::set(std::string_view name, std::span<const double> values) { set_elements(name, values); }
 
 std::vector<double> Session::get_double(std::string_view name) {
-  const ir::State* state = compiled_.memory.find_state(name);
-  if (!state) fail("there is no state `{}` in this session", name);
-  const plan::Placement place = compiled_.memory.of_state({}, state->name);
-  return read_elements(place.slab, place.offset, place.pitch, state->type);
+  const ir::State& source = state(name);
+  const plan::Placement place = compiled_.memory.of_state({}, source.name);
+  return read_elements(place.slab, place.offset, place.pitch, source.type);
 }
 
 std::vector<float> Session::get(std::string_view name) {

@@ -50,6 +50,7 @@ class Session {
   const std::vector<ir::State>& states() const { return compiled_.memory.states(); }
   void set(std::string_view state, std::span<const float> values);
   void set(std::string_view state, std::span<const double> values);  // rounded where the device holds floats
+  void set_part(std::string_view state, int64_t first, std::span<const float> values);  // some elements, in order
   std::vector<float> get(std::string_view state);
   std::vector<double> get_double(std::string_view state);  // without rounding, where the device is more exact
 
@@ -81,6 +82,7 @@ class Session {
   void write_elements(int slab, int64_t offset, DType dtype, std::span<const T> values);
   template <typename T>
   void set_elements(std::string_view name, std::span<const T> values);
+  const ir::State& state(std::string_view name) const;  // fails if there is none
 
   device::Device& device_;
   SessionOptions options_;

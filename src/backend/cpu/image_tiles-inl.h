@@ -12,19 +12,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 
-// A vector of images: WHOLE, or n of them.
-template <bool WHOLE>
-HWY_INLINE Floats load_images(const float* p, int64_t n) {
-  return WHOLE ? hn::LoadU(Tag(), p) : load_part(p, n);
-}
-template <bool WHOLE>
-HWY_INLINE void store_images(Floats v, float* p, int64_t n) {
-  if constexpr (WHOLE)
-    hn::StoreU(v, Tag(), p);
-  else
-    store_part(v, p, n);
-}
-
 // The points of channel c of one tile of x, images from n on: `to` takes the first; rows and points of a row are so far
 // apart.
 template <bool WHOLE>
@@ -33,7 +20,7 @@ HWY_INLINE void transform_tile(const Sheaves& x, int64_t ty, int64_t tx, int64_t
   const int64_t rest = x.all_images() - n, pixel = x.pixel(), line = x.line();
   const float* first = x.at(ty * kOut, tx * kOut, c, n);
   transform<InputLine<Tiles25>>(
-      [&](int i, int j) HWY_ATTR { return load_images<WHOLE>(first + i * line + j * pixel, rest); },
+      [&](int i, int j) HWY_ATTR { return load_up_to<WHOLE>(first + i * line + j * pixel, rest); },
       [&](int i, int j, Floats v) HWY_ATTR { hn::Store(v, Tag(), to + i * row + j * point); });
 }
 

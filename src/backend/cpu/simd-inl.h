@@ -84,6 +84,19 @@ HWY_INLINE void store_up_to(Floats v, float* p, int64_t n) {
     store_part(v, p, n);
 }
 
+// The same where the caller knows which: WHOLE vectors, or parts of n.
+template <bool WHOLE>
+HWY_INLINE Floats load_up_to(const float* p, int64_t n) {
+  return WHOLE ? hn::LoadU(Tag(), p) : load_part(p, n);
+}
+template <bool WHOLE>
+HWY_INLINE void store_up_to(Floats v, float* p, int64_t n) {
+  if constexpr (WHOLE)
+    hn::StoreU(v, Tag(), p);
+  else
+    store_part(v, p, n);
+}
+
 HWY_INLINE Floats fill(float value) { return hn::Set(Tag(), value); }
 // A loaded vector that several products share: told nothing, GCC may load it again for each of them, which takes longer
 // than the products.

@@ -47,28 +47,16 @@ HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
 
-// A vector of channels that are all there, or the `left` of them that are.
-template <bool WHOLE>
-HWY_INLINE Floats load(const float* p, int64_t left) {
-  return WHOLE ? hn::LoadU(Tag(), p) : load_part(p, left);
-}
-template <bool WHOLE>
-HWY_INLINE void store(Floats v, float* p, int64_t left) {
-  if constexpr (WHOLE)
-    hn::StoreU(v, Tag(), p);
-  else
-    store_part(v, p, left);
-}
 template <bool WHOLE>
 HWY_INLINE void put(const Depthwise3Grads& g, Floats sum, int64_t pixel, int64_t c, int64_t left) {
   if (g.epilogue.count > 0) sum = apply_epilogue(g.epilogue, sum, pixel, c, WHOLE ? lanes() : left);
-  store<WHOLE>(sum, g.dx.at(pixel, c), left);
+  store_up_to<WHOLE>(sum, g.dx.at(pixel, c), left);
   hwy::Prefetch(g.dx.at(pixel + g.window.x.in, c));
 }
 template <bool WHOLE>
 HWY_INLINE Floats pixel_of(const Depthwise3Grads& g, int64_t pixel, int64_t c, int64_t left) {
   hwy::Prefetch(g.x.at(pixel + g.window.x.in, c));
-  return load<WHOLE>(g.x.at(pixel, c), left);
+  return load_up_to<WHOLE>(g.x.at(pixel, c), left);
 }
 
 // Weights u and sums d of kernel rows a, b, c by taps 0, 1, 2: names, because vectors of unknown length fit no array.
@@ -76,11 +64,11 @@ HWY_INLINE Floats pixel_of(const Depthwise3Grads& g, int64_t pixel, int64_t c, i
   if constexpr (ROWS > 0) X(0, a, t) \
   if constexpr (ROWS > 1) X(1, b, t) \
   if constexpr (ROWS > 2) X(2, c, t)
-#define SITU_LOAD_WEIGHT(r, row, t) u##row##t = load<WHOLE>(g.w.at(m.tap[r] * 3 + t, c0), left);
-#define SITU_STORE_SUM(r, row, t)                                            \
-  {                                                                          \
-    float* total = m.sums + (m.tap[r] * 3 + t) * g.dw.pitch + c0;            \
-    store<WHOLE>(hn::Add(load<WHOLE>(total, left), d##row##t), total, left); \
+#define SITU_LOAD_WEIGHT(r, row, t) u##row##t = load_up_to<WHOLE>(g.w.at(m.tap[r] * 3 + t, c0), left);
+#define SITU_STORE_SUM(r, row, t)                                                        \
+  {                                                                                      \
+    float* total = m.sums + (m.tap[r] * 3 + t) * g.dw.pitch + c0;                        \
+    store_up_to<WHOLE>(hn::Add(load_up_to<WHOLE>(total, left), d##row##t), total, left); \
   }
 #define SITU_WEIGHTS_AND_SUMS                                                                                   \
   Floats ua0 = zeros(), ua1 = ua0, ua2 = ua0, ub0 = ua0, ub1 = ua0, ub2 = ua0, uc0 = ua0, uc1 = ua0, uc2 = ua0; \
@@ -102,11 +90,11 @@ void by_one(const Depthwise3Grads& g, const Meetings& m, int64_t i0, int64_t i1,
   for (int64_t i = i0; i < i1; ++i) {
     const Floats x = pixel_of<WHOLE>(g, m.pixel0 + i, c0, left);
     Floats sum = zeros();
-#define SITU_MEET(r, row, t)                                                \
-  {                                                                         \
-    const Floats v = load<WHOLE>(m.dy[r] + column * g.dy.pitch + c0, left); \
-    sum = hn::MulAdd(v, u##row##t, sum);                                    \
-    d##row##t = hn::MulAdd(v, x, d##row##t);                                \
+#define SITU_MEET(r, row, t)                                                      \
+  {                                                                               \
+    const Floats v = load_up_to<WHOLE>(m.dy[r] + column * g.dy.pitch + c0, left); \
+    sum = hn::MulAdd(v, u##row##t, sum);                                          \
+    d##row##t = hn::MulAdd(v, x, d##row##t);                                      \
   }
 #define SITU_MEET_COLUMN(t)                                                       \
   if (const int64_t column = i + wx.before - t; column >= 0 && column < wx.out) { \

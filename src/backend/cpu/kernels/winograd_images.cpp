@@ -181,7 +181,7 @@ HWY_INLINE void finish_tile(const ImageTiles& t, const float* v, int64_t ty, int
             [&](int i) HWY_ATTR { return hn::Load(d, half_done + ((b * kSide + i) * kOut + s) * width); },
             [&](int r, Floats x) HWY_ATTR {
               if (ty * kOut + r < t.to.h && tx * kOut + s < t.to.w)
-                store_images<WHOLE>(finish(t.epilogue, x, o + b), first + r * line + s * pixel + b * t.to.images, rest);
+                store_up_to<WHOLE>(finish(t.epilogue, x, o + b), first + r * line + s * pixel + b * t.to.images, rest);
             });
   });
 }
@@ -210,9 +210,9 @@ HWY_INLINE void transform_dy_row(const Sheaves& dy, const float* upper, float at
     DyLine<Tiles25>::run(
         [&](int s) HWY_ATTR {
           const float* p = upper + s * pixel;
-          if constexpr (!LOWER) return load_images<WHOLE>(p, rest);
-          const Floats lower = load_images<WHOLE>(p + line, rest);
-          return UPPER ? plus_times(load_images<WHOLE>(p, rest), at, lower) : lower;
+          if constexpr (!LOWER) return load_up_to<WHOLE>(p, rest);
+          const Floats lower = load_up_to<WHOLE>(p + line, rest);
+          return UPPER ? plus_times(load_up_to<WHOLE>(p, rest), at, lower) : lower;
         },
         [&](int j, Floats x) HWY_ATTR { hn::Store(x, Tag(), e + j * lanes()); });
 }
@@ -241,7 +241,7 @@ HWY_INLINE void add_tile(const ImageTiles& t, const float* m, int64_t ty, int64_
                     [&](int i, Floats more) HWY_ATTR {
                       if (!inside && (top + i < 0 || top + i >= t.to.h)) return;
                       float* to = first + i * line + j * pixel;
-                      store_images<WHOLE>(hn::Add(load_images<WHOLE>(to, rest), more), to, rest);
+                      store_up_to<WHOLE>(hn::Add(load_up_to<WHOLE>(to, rest), more), to, rest);
                     });
   }
 }
@@ -253,7 +253,7 @@ HWY_INLINE void dx_of_images(const ImageTiles& t, int64_t n) {
   HWY_ALIGN float e[kSide * kMostChannels * hn::MaxLanes(d)];
   HWY_ALIGN float m[kSide * kSide * (kMostChannels + 4) * hn::MaxLanes(d)];
   float* first = t.to.at(0, 0, 0, n);
-  for (int64_t i = 0; i < t.to.size(); i += t.to.images) store_images<WHOLE>(zeros(), first + i, t.to.all_images() - n);
+  for (int64_t i = 0; i < t.to.size(); i += t.to.images) store_up_to<WHOLE>(zeros(), first + i, t.to.all_images() - n);
   for (int64_t ty = 0; ty < t.tiles_h; ++ty)
     for (int64_t tx = 0; tx < t.tiles_w; ++tx) {
       for (int64_t i = 0; i < kSide; ++i) {

@@ -262,6 +262,17 @@ TEST_P(JointGradientsOnDevices, UnlessOneWaitsForTheOther) {
   expect_joined(gradients(x, x, 16, window, "[5,7]", "%6", true, "%6 = square(%3) : f32[2,5,7,16]\n"));
 }
 
+// Branches that are added up share dy: the weights' gradient of one and the data's of the other, with another window.
+TEST_P(JointGradientsOnDevices, OfOneWindowOnly) {
+  const std::string text =
+      "program p\n%0 = input {name=\"x\"} : f32[2,5,7,16]\n%1 = input {name=\"dy\"} : f32[2,5,7,16]\n"
+      "%2 = input {name=\"w\"} : f32[3,3,1,16]\n"
+      "%3 = conv2d_dw(%0, %1) {groups=16, kernel=[3,3], pad=[1,1,1,1]} : f32[3,3,1,16]\n"
+      "%4 = conv2d_dx(%1, %2) {groups=16, pad=[0,0,2,2], size=[5,7]} : f32[2,5,7,16]\n"
+      "output(%3) {name=\"dw\"}\noutput(%4) {name=\"dx\"}\n";
+  expect_joined(text, false);
+}
+
 const auto kNames = [](const auto& p) { return p.param; };
 INSTANTIATE_TEST_SUITE_P(, GradientPartsOnDevices, testing::Values("cpu", "opencl"), kNames);
 INSTANTIATE_TEST_SUITE_P(, SheavesOnDevices, testing::Values("cpu", "opencl"), kNames);

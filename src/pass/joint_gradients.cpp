@@ -12,11 +12,11 @@
 namespace situ::pass {
 namespace {
 
-// A launch with `joint` that has its weights among its operands gives the data's gradient.
 struct Pair {
   size_t dx = 0, dw = 0, at = 0;
 };
 
+// Of two launches with `joint` the one that is told the size of its result.
 bool is_dx(const ir::Graph& graph, const ir::Node& node) {
   return graph.type(node.outputs[0]).shape.rank() == 4 && node.attrs.has("size");
 }
@@ -37,7 +37,7 @@ class Joint {
       waiting.erase(it);
       if (is_dx(graph, graph.nodes[other]) == dx) continue;
       Pair pair{.dx = dx ? n : other, .dw = dx ? other : n};
-      if (place(pair, other, n)) pairs_.push_back(pair);
+      if (same_window(pair) && place(pair, other, n)) pairs_.push_back(pair);
     }
   }
 
@@ -57,6 +57,16 @@ class Joint {
   }
 
  private:
+  // Layers whose results are added up share dy, and may differ in all else.
+  bool same_window(const Pair& pair) const {
+    ir::Attrs dx = graph_.nodes[pair.dx].attrs, dw = graph_.nodes[pair.dw].attrs;
+    for (const char* name : {"size", "kernel", "epilogue", "flops", "may_alias"}) {
+      dx.erase(name);
+      dw.erase(name);
+    }
+    return dx == dw && graph_.type(graph_.nodes[pair.dw].inputs[0]) == graph_.type(graph_.nodes[pair.dx].outputs[0]);
+  }
+
   bool place(Pair& pair, size_t first, size_t second) const {
     bool known = true, awaited = false;
     for (ir::Value v : graph_.nodes[second].inputs) known = known && made_.at(v) < first;

@@ -35,7 +35,9 @@ class Compiler {
   ir::Graph rewrite(const ir::Graph& written) {
     ir::Graph graph = stage("expansion", pass::expansion(stage("model", written), device_));
     for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
-    return options_.fuse ? stage("norm_fusion", pass::norm_fusion(graph, device_)) : graph;
+    if (!options_.fuse) return graph;
+    graph = stage("norm_fusion", pass::norm_fusion(graph, device_));
+    return stage("conv_chains", pass::conv_chains(graph, device_));
   }
 
   ir::Graph lower(const ir::Graph& written) {

@@ -195,9 +195,7 @@ PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const 
   return p;
 }
 
-namespace {
-
-void pack_rows(const PairedProduct& p, const PairedRows& r, int64_t block) {
+void pack_paired_rows(const PairedProduct& p, const PairedRows& r, int64_t block) {
   const int64_t term = block * p.terms.block;
   for (int64_t i = 0; i < r.m; i += kPairedRows)
     p.pack({.from = r.a + i * r.a_row + term * r.a_step,
@@ -208,6 +206,8 @@ void pack_rows(const PairedProduct& p, const PairedRows& r, int64_t block) {
             .width = kPairedRows,
             .to = r.scratch + i * (p.terms.block + 2)});
 }
+
+namespace {
 
 // A tile's operands that stay the same while the rows of a panel pass: block `block` of columns from `col` on.
 struct PanelBlock {
@@ -246,13 +246,22 @@ struct PanelBlock {
 
 void multiply_paired(const PairedProduct& p, const PairedRows& r) {
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
-    pack_rows(p, r, block);
+    pack_paired_rows(p, r, block);
     for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
       PanelBlock run(p, block, panel * p.width, p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width);
       for (int64_t i = 0; i < r.m; i += kPairedRows)
         run.run(r.scratch + i * (p.terms.block + 2), r.first_row + i * r.row_step, r.row_step,
                 std::min<int64_t>(kPairedRows, r.m - i));
     }
+  }
+}
+
+void multiply_paired(const PairedProduct& p, const PackedRows& r) {
+  SITU_ASSERT(p.terms.blocks == 1);
+  for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
+    PanelBlock run(p, 0, panel * p.width, p.b + panel * p.terms.rows() * p.width);
+    for (int64_t i = 0; i < r.m; i += kPairedRows)
+      run.run(r.a + i * (p.terms.block + 2), r.first_row + i, 1, std::min<int64_t>(kPairedRows, r.m - i));
   }
 }
 

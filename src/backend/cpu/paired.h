@@ -87,6 +87,16 @@ struct PairedRows {
 };
 void multiply_paired(const PairedProduct& product, const PairedRows& rows);
 
+// m rows of a single block of terms, which pack_paired_rows has packed to `a`, and panels [panel0, panel1) of b.
+struct PackedRows {
+  int64_t m = 0;
+  const float* a = nullptr;
+  int64_t first_row = 0;
+  int64_t panel0 = 0, panel1 = 0;
+};
+void pack_paired_rows(const PairedProduct& product, const PairedRows& rows, int64_t block);
+void multiply_paired(const PairedProduct& product, const PackedRows& rows);
+
 // The other way round: m rows of a are panels, and panels [panel0, panel1) of b[k * b_step + j * b_column] are packed
 // on the way, each used up while it is near.
 struct PairedColumns {

@@ -15,9 +15,9 @@ int64_t best_height(int64_t rows, int64_t nv, int64_t preferred) {
 
 }  // namespace
 
-PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning& tuning) {
+PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning& tuning, int64_t width) {
   PanelSet set;
-  set.tn = panel_width(tuning);
+  set.tn = width ? width : panel_width(tuning);
   set.n = n;
   set.panels = ceil_div(n, set.tn);
   const int64_t lanes = tuning.get("simd.lanes", 8), last = n - (set.panels - 1) * set.tn;

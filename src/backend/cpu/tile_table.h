@@ -23,7 +23,8 @@ struct PanelSet {
   const TileEpilogue* epilogue = nullptr;
 };
 // Tile functions and panel count for n columns; `packed` panels are padded. `rows`: how many rows there are to tile.
-PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning& tuning);
+// `width`: of the panels, else as the tuning says.
+PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning& tuning, int64_t width = 0);
 
 class TileTable {
  public:

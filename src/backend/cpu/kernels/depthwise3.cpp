@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "backend/cpu/conv_splits.h"
+#include "backend/cpu/depthwise3.h"
 #include "backend/cpu/epilogue-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/tile.h"
@@ -35,28 +36,22 @@ struct Depthwise3 {
   int64_t y_pitch = 0;
   const float* zeros = nullptr;  // as many as there are channels
   TileEpilogue epilogue;
+  DepthwiseRange range;         // instead of an epilogue that is no more
   int64_t row = 0;              // pixels of a row of results
   const float* like = nullptr;  // the epilogue's last operand that is like the result
   int64_t like_pitch = 0;
   int64_t splits = 1;  // dw
+
+  DepthwiseResult result() const {
+    return {channels, y, y_pitch, range, epilogue.count ? &epilogue : nullptr, row, like, like_pitch};
+  }
 };
 constexpr int64_t kMaxChannels = device::kZeroRun / 4 - 64;
 constexpr int64_t kBlock = 16;  // results along a row
 
-// Three rows of the source: where they begin, and the elements from pixel to pixel. A row outside the image is one of
-// zeros that goes nowhere.
-struct Lines {
-  const float* first[3];
-  int64_t step[3];
-  const float* next;  // the row after the last of them, which the next task reads
-  int64_t pitch;
-  int64_t line;  // from row to row
-};
-// The weights of kernel rows 0 to 2 of these lines, tap s at [r] + s * along.
-struct Weights {
-  const float* row[3];
-  int64_t along;
-};
+using Lines = DepthwiseLines;
+using Row = DepthwiseRow;
+using Weights = DepthwiseWeights;
 }  // namespace
 }  // namespace situ::cpu
 #endif
@@ -70,7 +65,8 @@ namespace {
 // FRESH: rows that the next task reads for the first time.
 template <int FRESH>
 HWY_INLINE void load_column(const Lines& l, int64_t i, int64_t c, int64_t left, Floats& x, Floats& y, Floats& z) {
-  for (int r = 0; r < FRESH; ++r) hwy::Prefetch(l.next + r * l.line + i * l.pitch + c);
+  if (l.next)
+    for (int r = 0; r < FRESH; ++r) hwy::Prefetch(l.next + r * l.line + i * l.pitch + c);
   x = load_up_to(l.first[0] + i * l.step[0] + c, left);
   y = load_up_to(l.first[1] + i * l.step[1] + c, left);
   z = load_up_to(l.first[2] + i * l.step[2] + c, left);
@@ -92,23 +88,26 @@ HWY_INLINE void load_weights(const Weights& w, int64_t s, int64_t c, int64_t lef
 HWY_INLINE Floats plus(Floats sum, Floats x, Floats y, Floats z, Floats u, Floats v, Floats w) {
   return hn::MulAdd(z, w, hn::MulAdd(y, v, hn::MulAdd(x, u, sum)));
 }
-HWY_INLINE void put(const Depthwise3& d, Floats sum, int64_t pixel, int64_t c, int64_t left) {
-  if (d.epilogue.count > 0) sum = apply_epilogue(d.epilogue, sum, pixel, c, left);
+template <bool RANGE>
+HWY_INLINE Floats begin_of(const DepthwiseResult& d, int64_t c, int64_t left) {
+  return RANGE && d.range.bias ? load_up_to(d.range.bias + c, left) : zeros();
+}
+template <bool RANGE>
+HWY_INLINE void put(const DepthwiseResult& d, Floats sum, int64_t pixel, int64_t c, int64_t left) {
+  if constexpr (RANGE)
+    sum = at_most(fill(d.range.high), at_least(fill(d.range.low), sum));
+  else
+    sum = apply_epilogue(*d.epilogue, sum, pixel, c, left);
   store_up_to(sum, d.y + pixel * d.y_pitch + c, left);
-  const int64_t below = pixel + d.row;
+  if (d.below == 0) return;
+  const int64_t below = pixel + d.below;
   hwy::Prefetch(d.y + below * d.y_pitch + c);
   if (d.like) hwy::Prefetch(d.like + below * d.like_pitch + c);
 }
 
-// What one row's results are made of: `columns` of the source, beginning `before` columns inside the first result's.
-struct Row {
-  Lines lines;
-  Weights weights;
-  int64_t before, columns, pixel0, results;
-};
-
 // Result o sums columns o - before + 0, 1, 2. A column finishes one result, goes on with another, begins a third.
-void slide_by_one(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
+template <bool RANGE>
+void slide_by_one(const DepthwiseResult& d, const Row& row, int64_t o0, int64_t o1) {
   const int64_t first = std::max<int64_t>(0, o0 - row.before), last = std::min(row.columns, o1 - row.before + 2);
   for (int64_t c = 0; c < d.channels; c += lanes()) {
     const int64_t left = d.channels - c;
@@ -116,49 +115,52 @@ void slide_by_one(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
     load_weights(row.weights, 0, c, left, u0, v0, w0);
     load_weights(row.weights, 1, c, left, u1, v1, w1);
     load_weights(row.weights, 2, c, left, u2, v2, w2);
-    Floats begun = zeros(), half = zeros();
+    const Floats begin = begin_of<RANGE>(d, c, left);
+    Floats begun = begin, half = begin;
     int64_t o = first + row.before - 2;  // the result that the first column finishes
     for (int64_t i = first; i < last; ++i, ++o) {
       Floats x, y, z;
       load_column<1>(row.lines, i, c, left, x, y, z);
       const Floats done = plus(half, x, y, z, u2, v2, w2);
       half = plus(begun, x, y, z, u1, v1, w1);
-      begun = plus(zeros(), x, y, z, u0, v0, w0);
-      if (o >= o0) put(d, done, row.pixel0 + o, c, left);
+      begun = plus(begin, x, y, z, u0, v0, w0);
+      if (o >= o0) put<RANGE>(d, done, row.pixel0 + o, c, left);
     }
     for (; o < o1; ++o) {  // what the image's last columns began
-      if (o >= o0) put(d, half, row.pixel0 + o, c, left);
+      if (o >= o0) put<RANGE>(d, half, row.pixel0 + o, c, left);
       half = begun;
-      begun = zeros();
+      begun = begin;
     }
   }
 }
 
 // Result o sums columns 2 o - before + 0, 1, 2; two results share a column.
-void slide_by_two(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
+template <bool RANGE>
+void slide_by_two(const DepthwiseResult& d, const Row& row, int64_t o0, int64_t o1) {
   for (int64_t c = 0; c < d.channels; c += lanes()) {
     const int64_t left = d.channels - c;
     Floats u0, v0, w0, u1, v1, w1, u2, v2, w2;  // taps 0, 1, 2 of the three lines
     load_weights(row.weights, 0, c, left, u0, v0, w0);
     load_weights(row.weights, 1, c, left, u1, v1, w1);
     load_weights(row.weights, 2, c, left, u2, v2, w2);
+    const Floats begin = begin_of<RANGE>(d, c, left);
     Floats x, y, z;
     load_inside<2>(row.lines, row.columns, 2 * o0 - row.before, c, left, x, y, z);
-    Floats begun = plus(zeros(), x, y, z, u0, v0, w0);
+    Floats begun = plus(begin, x, y, z, u0, v0, w0);
     for (int64_t o = o0, i = 2 * o0 + 1 - row.before; o < o1; ++o, i += 2) {
       load_inside<2>(row.lines, row.columns, i, c, left, x, y, z);
       const Floats half = plus(begun, x, y, z, u1, v1, w1);
       load_inside<2>(row.lines, row.columns, i + 1, c, left, x, y, z);
-      put(d, plus(half, x, y, z, u2, v2, w2), row.pixel0 + o, c, left);
-      begun = plus(zeros(), x, y, z, u0, v0, w0);
+      put<RANGE>(d, plus(half, x, y, z, u2, v2, w2), row.pixel0 + o, c, left);
+      begun = plus(begin, x, y, z, u0, v0, w0);
     }
   }
 }
 
 // Column o goes to results 2 o - before + 0, 1, 2, of which the last gets the next column too. ROWS of the three lines
 // are there, the first ones.
-template <int ROWS>
-void spread_by_two(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) {
+template <int ROWS, bool RANGE>
+void spread_by_two(const DepthwiseResult& d, const Row& row, int64_t o0, int64_t o1) {
   for (int64_t c = 0; c < d.channels; c += lanes()) {
     const int64_t left = d.channels - c;
     const auto weight = [&](int r, int64_t s)
@@ -168,32 +170,41 @@ void spread_by_two(const Depthwise3& d, const Row& row, int64_t o0, int64_t o1) 
     const Floats a0 = weight(0, 0), a1 = weight(0, 1), a2 = weight(0, 2);
     const Floats b0 = ROWS > 1 ? weight(1, 0) : a0, b1 = ROWS > 1 ? weight(1, 1) : a0,
                  b2 = ROWS > 1 ? weight(1, 2) : a0;
-    Floats shared = zeros();
+    const Floats begin = begin_of<RANGE>(d, c, left);
+    Floats shared = begin;
     if (o0 > 0) {
-      shared = hn::Mul(pixel(0, o0 - 1), a2);
+      shared = hn::MulAdd(pixel(0, o0 - 1), a2, begin);
       if constexpr (ROWS > 1) shared = hn::MulAdd(pixel(1, o0 - 1), b2, shared);
     }
     for (int64_t o = o0, i = 2 * o0 - row.before; o < o1; ++o, i += 2) {
-      Floats first = shared, second = zeros();
-      shared = zeros();
+      Floats first = shared, second = begin;
+      shared = begin;
       if (o < row.columns) {
         const Floats x = pixel(0, o);
-        first = hn::MulAdd(x, a0, first), second = hn::Mul(x, a1), shared = hn::Mul(x, a2);
+        first = hn::MulAdd(x, a0, first), second = hn::MulAdd(x, a1, begin), shared = hn::MulAdd(x, a2, begin);
         if constexpr (ROWS > 1) {
           const Floats z = pixel(1, o);
           first = hn::MulAdd(z, b0, first), second = hn::MulAdd(z, b1, second), shared = hn::MulAdd(z, b2, shared);
         }
       }
-      if (i >= 0) put(d, first, row.pixel0 + i, c, left);
-      if (i + 1 >= 0 && i + 1 < row.results) put(d, second, row.pixel0 + i + 1, c, left);
+      if (i >= 0) put<RANGE>(d, first, row.pixel0 + i, c, left);
+      if (i + 1 >= 0 && i + 1 < row.results) put<RANGE>(d, second, row.pixel0 + i + 1, c, left);
     }
   }
 }
 
 template <typename Run>
-HWY_INLINE void in_blocks(const Depthwise3& d, const Row& row, int64_t count, const Run& run) {
+HWY_INLINE void in_blocks(const DepthwiseResult& d, const Row& row, int64_t count, const Run& run) {
   for (int64_t o = 0; o < count; o += kBlock) run(d, row, o, std::min(count, o + kBlock));
 }
+
+template <int STRIDE>
+void slide_row(const DepthwiseResult& d, const Row& row) {
+  constexpr auto with_epilogue = STRIDE == 1 ? slide_by_one<false> : slide_by_two<false>;
+  constexpr auto with_range = STRIDE == 1 ? slide_by_one<true> : slide_by_two<true>;
+  in_blocks(d, row, row.results, d.epilogue ? with_epilogue : with_range);
+}
+DepthwiseForward row_function(int64_t stride) { return stride == 1 ? slide_row<1> : slide_row<2>; }
 
 void forward_row(const Depthwise3& d, int64_t task) {
   const ops::WindowAxis &wy = d.window.y, &wx = d.window.x;
@@ -209,8 +220,7 @@ void forward_row(const Depthwise3& d, int64_t task) {
   lines.next = d.from + (task / wy.out * wy.in + wy.position(task % wy.out, 3)) * wx.in * d.from_pitch;
   lines.pitch = d.from_pitch;
   lines.line = wx.in * d.from_pitch;
-  const Row row{lines, weights, wx.before, wx.in, task * wx.out, wx.out};
-  in_blocks(d, row, wx.out, wx.stride == 1 ? slide_by_one : slide_by_two);
+  row_function(wx.stride)(d.result(), {lines, weights, wx.before, wx.in, task * wx.out, wx.out});
 }
 
 void dx_row(const Depthwise3& d, int64_t task) {
@@ -232,8 +242,14 @@ void dx_row(const Depthwise3& d, int64_t task) {
   lines.line = wx.out * d.from_pitch;
   for (; rows < 3; ++rows) lines.first[rows] = d.zeros, lines.step[rows] = 0, weights.row[rows] = d.w + 2 * d.w_pitch;
   const Row row{lines, weights, back ? 2 - wx.before : wx.before, wx.out, task * wx.in, wx.in};
-  if (back) return in_blocks(d, row, wx.in, slide_by_one);
-  in_blocks(d, row, ceil_div(wx.in + wx.before, 2), present > 1 ? spread_by_two<2> : spread_by_two<1>);
+  const DepthwiseResult result = d.result();
+  if (back) return slide_row<1>(result, row);
+  const auto spread = [&](auto two, auto one)
+                          HWY_ATTR { in_blocks(result, row, ceil_div(wx.in + wx.before, 2), present > 1 ? two : one); };
+  if (result.epilogue)
+    spread(spread_by_two<2, false>, spread_by_two<1, false>);
+  else
+    spread(spread_by_two<2, true>, spread_by_two<1, true>);
 }
 
 // Adds what pixels [o0, o1) of row `row` of dy give to nine sums of a vector of channels.
@@ -300,6 +316,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace situ::cpu {
 namespace {
+HWY_EXPORT(row_function);
 HWY_EXPORT(forward_row);
 HWY_EXPORT(dx_row);
 HWY_EXPORT(dw_task);
@@ -317,11 +334,13 @@ Depthwise3 make(const Call& call, const Operand& image, const Operand& from, con
           .y = y.f32(),
           .y_pitch = y.pitch,
           .zeros = image.zeros,
-          .epilogue = {}};
+          .epilogue = {},
+          .range = {}};
 }
 void set_epilogue(Depthwise3& d, const Call& call) {
   d.row = call.out[0].shape()[2];
   d.epilogue = bind_epilogue(call, 2);
+  if (is_range(d.epilogue, &d.range)) d.epilogue.count = 0;
   for (int e = 0; e < d.epilogue.count; ++e) {
     const TileEpilogue::Word& word = d.epilogue.words[static_cast<size_t>(e)];
     if (ops::takes_like_result(word.kind)) d.like = word.operand, d.like_pitch = word.pitch;
@@ -385,6 +404,28 @@ void expand_dw(device::Expansion& e) {
 }
 
 }  // namespace
+
+DepthwiseForward depthwise3_row_function(int64_t stride) { return HWY_DYNAMIC_DISPATCH(row_function)(stride); }
+
+bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range) {
+  DepthwiseRange found;
+  bool limited = false;
+  for (int e = 0; e < epilogue.count; ++e) {
+    const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
+    const bool bias = word.kind == ops::Epilogue::bias;
+    if (limited || (bias && e > 0)) return false;
+    if (bias) {
+      found.bias = word.operand;
+      continue;
+    }
+    if (word.kind != ops::Epilogue::relu && word.kind != ops::Epilogue::relu6) return false;
+    found.low = 0;
+    if (word.kind == ops::Epilogue::relu6) found.high = 6;
+    limited = true;
+  }
+  *range = found;
+  return true;
+}
 
 namespace kernels {
 KernelList depthwise3() {

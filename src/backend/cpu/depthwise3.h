@@ -1,0 +1,56 @@
+// depthwise3.h -- one row of a depthwise convolution of 3 x 3 taps, for its own launches (kernels/depthwise3.cpp) and
+// for chains of convolutions that keep the rows it reads and writes near (kernels/conv_chain.cpp).
+#pragma once
+#include <cstdint>
+#include <limits>
+
+#include "backend/cpu/tile.h"
+
+namespace situ::cpu {
+
+// Three rows of the source: where they begin, and the elements from pixel to pixel. A row outside the image is one of
+// zeros that goes nowhere.
+struct DepthwiseLines {
+  const float* first[3];
+  int64_t step[3];
+  const float* next = nullptr;  // the row after the last of them, which is read next; null: it is near already
+  int64_t pitch = 0;
+  int64_t line = 0;  // from row to row
+};
+// The weights of kernel rows 0 to 2 of these lines, tap s at [r] + s * along.
+struct DepthwiseWeights {
+  const float* row[3];
+  int64_t along = 0;
+};
+
+// What sums begin with and where they are cut off.
+struct DepthwiseRange {
+  const float* bias = nullptr;  // by channel; null: zeros
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+};
+// Whether a range is all that an epilogue does.
+bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range);
+
+// Where a row's results go. Without an epilogue the range is applied, else only that.
+struct DepthwiseResult {
+  int64_t channels = 0;
+  float* y = nullptr;  // of pixel 0
+  int64_t y_pitch = 0;
+  DepthwiseRange range;
+  const TileEpilogue* epilogue = nullptr;
+  int64_t below = 0;            // pixels to those that are written next; 0: they are near already
+  const float* like = nullptr;  // the epilogue's last operand that is like the result
+  int64_t like_pitch = 0;
+};
+
+// What one row's results are made of: `columns` of the source, beginning `before` columns inside the first result's.
+struct DepthwiseRow {
+  DepthwiseLines lines;
+  DepthwiseWeights weights;
+  int64_t before = 0, columns = 0, pixel0 = 0, results = 0;
+};
+
+using DepthwiseForward = void (*)(const DepthwiseResult&, const DepthwiseRow&);
+DepthwiseForward depthwise3_row_function(int64_t stride);  // 1 or 2
+
+}  // namespace situ::cpu

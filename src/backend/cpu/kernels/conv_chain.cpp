@@ -1,0 +1,403 @@
+// conv_chain.cpp -- a chain of convolutions (ops/defs/conv_chain.cpp) in one launch: what lies between them, the widest
+// tensors of a network, never leaves a core's caches.
+//
+//   conv_chain_rows  y, scratch = project( depthwise( expand(x) ) ); weights of the 1x1 convolutions as panels
+// A task makes some rows of results, across images. For a block of channels it expands a few rows of x into a ring in
+// the L1 cache, and goes over them with the depthwise convolution as they come; the results of all channels rest in the
+// L2 cache until they are multiplied with the last weights. Where a task begins inside an image it expands up to two
+// rows that its neighbour expands too. A result is the same however the work is cut, so threads have a say.
+#include "ops/conv_chain.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "backend/cpu/depthwise3.h"
+#include "backend/cpu/paired.h"
+#include "backend/cpu/tile_table.h"
+#include "base/error.h"
+#include "ops/window.h"
+
+namespace situ::cpu {
+namespace {
+
+constexpr int64_t kRingFloats = 6656;          // the ring, beside weights and what is read, in an L1 cache of 32 KiB
+constexpr int64_t kRestingFloats = 96 * 1024;  // depthwise results, in an L2 cache
+constexpr int64_t kNearFloats = 4096;          // the same where nothing is expanded: they need not wait
+constexpr int64_t kEnoughPixels = 40;          // to be expanded at a time: a few register tiles
+constexpr int64_t kProjectRows = 96;           // to be projected at a time
+constexpr int64_t kTasksPerThread = 2;         // each has scratch
+constexpr int64_t kFewestPairedTerms = 24, kFewestPairedColumns = 64;
+
+// What shapes and threads decide, for the graph and the kernel alike.
+struct Layout {
+  ops::Window window;
+  int64_t images = 0, channels = 0;
+  int64_t rows = 0, tasks = 1;  // of results; task t makes rows [rows * t / tasks, rows * (t + 1) / tasks)
+  int64_t stripe = 1;           // rows of results that rest at a time
+  int64_t width = 0;            // of the expanding panels
+  int64_t block = 0;            // channels that are expanded at a time, whole panels
+  int64_t batch = 1, ring = 1;  // rows that are expanded at a time, and that are kept
+  int64_t stripe_inputs = 0;    // most rows of x a stripe reads
+  bool expands = false, projects = false, expand_paired = false, project_paired = false;
+  int64_t expand_terms = 0, results = 0;
+
+  int64_t ring_floats() const { return expands ? ring * window.x.in * block : 0; }
+  int64_t resting_floats() const { return projects ? stripe * window.x.out * channels : 0; }
+  int64_t packed_floats() const {
+    if (!expand_paired) return 0;
+    return PairedProduct::scratch_floats(stripe_inputs * window.x.in, PairedTerms(expand_terms));
+  }
+  int64_t project_floats() const {
+    return project_paired ? PairedProduct::scratch_floats(kProjectRows, PairedTerms(channels)) : 0;
+  }
+  // Each begins at a line of the cache.
+  static int64_t aligned(int64_t floats) { return round_up(floats, 16); }
+  int64_t scratch_floats() const {
+    return aligned(ring_floats()) + aligned(resting_floats()) + aligned(packed_floats()) + aligned(project_floats());
+  }
+};
+
+bool pairs(const device::Target& target, int64_t terms, int64_t columns) {
+  return pairs_terms(target) && terms >= kFewestPairedTerms && columns >= kFewestPairedColumns;
+}
+
+// Rows of x, counted over all images, that result row o reads: the first and the last of those inside the image.
+struct Rows {
+  int64_t first, last;
+};
+Rows rows_read(const Layout& l, int64_t o) {
+  const ops::WindowAxis& w = l.window.y;
+  const int64_t image = o / w.out * w.in, top = w.position(o % w.out, 0);
+  return {image + std::clamp<int64_t>(top, 0, w.in - 1), image + std::clamp<int64_t>(top + 2, 0, w.in - 1)};
+}
+// Calls visit(task, the rows of x that it reads) for each stripe of each task.
+template <typename Visit>
+void each_stripe(const Layout& l, const Visit& visit) {
+  for (int64_t task = 0; task < l.tasks; ++task) {
+    const int64_t end = l.rows * (task + 1) / l.tasks;
+    for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe)
+      visit(task, Rows{rows_read(l, o0).first, rows_read(l, std::min(o0 + l.stripe, end) - 1).last});
+  }
+}
+
+// How many rows are expanded at a time: enough pixels for whole tiles; of images that are smaller, whole ones.
+int64_t batch_of(const Layout& l) {
+  const int64_t in_h = l.window.y.in, in_w = l.window.x.in, unit = in_h * in_w < kEnoughPixels ? in_h : 1;
+  int64_t batch = round_up(ceil_div(kEnoughPixels, in_w), unit);
+  while (l.expand_paired && batch * in_w % kPairedRows != 0) batch += unit;  // packed rows are whole panels
+  return batch;
+}
+
+Layout layout_of(const Shape& x, const ops::ChainStages& stages, int64_t channels, int64_t results,
+                 const device::Target& target) {
+  Layout l;
+  l.window = ops::window_of(stages.depthwise.attrs, {x[1], x[2]}, {3, 3});
+  l.images = x[0];
+  l.channels = channels;
+  l.results = results;
+  l.expands = stages.expand.there;
+  l.projects = stages.project.there;
+  l.expand_terms = x[3];
+  l.expand_paired = l.expands && pairs(target, x[3], channels) && PairedTerms(x[3]).blocks == 1;
+  l.project_paired = l.projects && pairs(target, channels, results);
+  l.rows = l.images * l.window.y.out;
+  l.tasks = std::min<int64_t>(l.rows, kTasksPerThread * target.compute_units);
+  const int64_t most_rows = ceil_div(l.rows, l.tasks), row = l.window.x.out * channels;
+  l.stripe =
+      l.projects ? std::clamp<int64_t>((l.expands ? kRestingFloats : kNearFloats) / row, 1, most_rows) : most_rows;
+  if (!l.expands) return l;
+  l.width = 2 * target.tuning.get("simd.lanes", 8);
+  l.batch = batch_of(l);
+  const bool whole_images = l.batch % l.window.y.in == 0 && l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0;
+  l.ring = whole_images ? l.batch : round_up(l.batch + 2, l.batch);
+  l.block = std::clamp<int64_t>(kRingFloats / (l.ring * l.window.x.in) / l.width, 1, 2) * l.width;
+  each_stripe(l, [&](int64_t, Rows read) { l.stripe_inputs = std::max(l.stripe_inputs, read.last + 1 - read.first); });
+  return l;
+}
+
+// A 1x1 convolution: a product with panels of either kind.
+struct Pointwise {
+  bool paired = false;
+  int64_t terms = 0;
+  TileEpilogue epilogue;
+  PanelSet panels;
+  PairedProduct pairs;
+};
+
+struct Chain {
+  Layout layout;
+  const float *x = nullptr, *zeros = nullptr;
+  int64_t x_pitch = 0;
+  Pointwise expand, project;
+  const float* w = nullptr;
+  int64_t w_pitch = 0;
+  DepthwiseRange range;
+  DepthwiseForward depthwise = nullptr;
+  float* y = nullptr;
+  int64_t y_pitch = 0;
+  float* scratch = nullptr;
+  int64_t scratch_pitch = 0;
+};
+
+// The parts of a task's scratch.
+struct Parts {
+  float *ring, *resting, *packed, *project;
+  Parts(const Chain& chain, int64_t task) {
+    const Layout& l = chain.layout;
+    ring = chain.scratch + task * chain.scratch_pitch;
+    resting = ring + Layout::aligned(l.ring_floats());
+    packed = resting + Layout::aligned(l.resting_floats());
+    project = packed + Layout::aligned(l.packed_floats());
+  }
+};
+
+// y[first_row + i] = epilogue(a[i] b) for i < m and panels [panel0, panel1); y of the whole result.
+void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, float* y, int64_t y_pitch,
+              int64_t first_row, int64_t panel0, int64_t panel1) {
+  const PanelSet& set = p.panels;
+  const TileSegment segment{0, p.terms};
+  const float* pointers[kMaxTileRows];
+  int64_t rows[kMaxTileRows];
+  for (int64_t panel = panel0; panel < panel1; ++panel) {
+    const bool full = (panel + 1) * set.tn <= set.n;
+    Tile t{.a = pointers,
+           .segments = &segment,
+           .count = 1,
+           .b = set.b + panel * set.panel_stride,
+           .b_step = set.tn,
+           .y = y,
+           .y_pitch = y_pitch,
+           .rows = rows,
+           .col = panel * set.tn,
+           .n = std::min(set.tn, set.n - panel * set.tn),
+           .epilogue = p.epilogue.count ? &p.epilogue : nullptr};
+    const TileFunction tile = full ? set.tile : set.last_tile;
+    for (int64_t i = 0; i < m; i += set.mr) {
+      t.m = std::min(set.mr, m - i);
+      for (int64_t r = 0; r < set.mr; ++r) {
+        const int64_t row = i + std::min(r, t.m - 1);
+        pointers[r] = a + row * a_pitch;
+        rows[r] = first_row + row;
+      }
+      tile(t);
+    }
+  }
+}
+
+// Expands rows of x into the ring as they are needed, for one block of channels.
+class Ring {
+ public:
+  // `first`: the first row of x of all that will be asked for; `last`: the last of them.
+  Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel)
+      : chain_(chain), parts_(parts), all_(all), next_(all.first), channel_(channel) {
+    const Layout& l = chain.layout;
+    panel0_ = channel / l.width;
+    panel1_ = panel0_ + ceil_div(std::min(l.block, l.channels - channel), l.width);
+  }
+  void need(int64_t row) {
+    while (next_ <= row) expand(std::min(chain_.layout.batch, all_.last + 1 - next_));
+  }
+  const float* row(int64_t row) const { return slot(row); }
+
+ private:
+  float* slot(int64_t row) const {
+    const Layout& l = chain_.layout;
+    return parts_.ring + (row - all_.first) % l.ring * l.window.x.in * l.block;
+  }
+  void expand(int64_t rows) {
+    const Layout& l = chain_.layout;
+    const int64_t pixel = (next_ - all_.first) * l.window.x.in, m = rows * l.window.x.in;
+    float* const y = slot(next_) - channel_;  // tiles add the number of their column
+    if (l.expand_paired) {
+      PairedProduct product = chain_.expand.pairs;
+      product.y = y;
+      const float* a = parts_.packed + pixel * (product.terms.block + 2);
+      multiply_paired(product, PackedRows{.m = m, .a = a, .panel0 = panel0_, .panel1 = panel1_});
+    } else {
+      const float* a = chain_.x + next_ * l.window.x.in * chain_.x_pitch;
+      multiply(chain_.expand, a, chain_.x_pitch, m, y, l.block, 0, panel0_, panel1_);
+    }
+    next_ += rows;
+  }
+
+  const Chain& chain_;
+  const Parts& parts_;
+  const Rows all_;
+  int64_t next_;
+  const int64_t channel_;
+  int64_t panel0_, panel1_;
+};
+
+// Depthwise results of row o, channels [channel, channel + count). row(i) is row i of the source, `step` from pixel to
+// pixel.
+template <typename Source>
+void depthwise_row(const Chain& chain, int64_t o, int64_t channel, int64_t count, float* y, int64_t y_pitch,
+                   const Source& row, int64_t step) {
+  const ops::WindowAxis &wy = chain.layout.window.y, &wx = chain.layout.window.x;
+  DepthwiseRow d;
+  for (int64_t r = 0; r < 3; ++r) {
+    const int64_t i = wy.position(o % wy.out, r);
+    const bool inside = i >= 0 && i < wy.in;
+    d.lines.first[r] = inside ? row(o / wy.out * wy.in + i) : chain.zeros;
+    d.lines.step[r] = inside ? step : 0;
+    d.weights.row[r] = chain.w + r * 3 * chain.w_pitch + channel;
+  }
+  d.weights.along = chain.w_pitch;
+  d.before = wx.before;
+  d.columns = wx.in;
+  d.results = wx.out;
+  DepthwiseResult result{.channels = count, .y = y + channel, .y_pitch = y_pitch, .range = chain.range};
+  if (result.range.bias) result.range.bias += channel;
+  chain.depthwise(result, d);
+}
+
+// Rows [o0, o1) of depthwise results, the first at y.
+void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
+  const Layout& l = chain.layout;
+  const int64_t line = l.window.x.out * y_pitch;
+  if (!l.expands) {
+    constexpr int64_t kBlock = device::kZeroRun / static_cast<int64_t>(sizeof(float));
+    for (int64_t o = o0; o < o1; ++o)
+      for (int64_t c = 0; c < l.channels; c += kBlock)
+        depthwise_row(
+            chain, o, c, std::min(kBlock, l.channels - c), y + (o - o0) * line, y_pitch,
+            [&](int64_t i) { return chain.x + i * l.window.x.in * chain.x_pitch + c; }, chain.x_pitch);
+    return;
+  }
+  const Rows all{rows_read(l, o0).first, rows_read(l, o1 - 1).last};
+  if (l.expand_paired)
+    pack_paired_rows(chain.expand.pairs,
+                     {.m = (all.last + 1 - all.first) * l.window.x.in,
+                      .a = chain.x + all.first * l.window.x.in * chain.x_pitch,
+                      .a_row = chain.x_pitch,
+                      .scratch = parts.packed},
+                     0);
+  for (int64_t c = 0; c < l.channels; c += l.block) {
+    Ring ring(chain, parts, all, c);
+    for (int64_t o = o0; o < o1; ++o) {
+      ring.need(rows_read(l, o).last);
+      depthwise_row(
+          chain, o, c, std::min(l.block, l.channels - c), y + (o - o0) * line, y_pitch,
+          [&](int64_t i) { return ring.row(i); }, l.block);
+    }
+  }
+}
+
+// The last product: rows of pixels [first, first + m) of y, whose depthwise results rest at a.
+void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_t first, int64_t m) {
+  const int64_t k = chain.layout.channels;
+  for (int64_t i = 0; i < m; i += kProjectRows) {
+    const int64_t count = std::min(kProjectRows, m - i);
+    if (chain.project.paired)
+      multiply_paired(chain.project.pairs, PairedRows{.m = count,
+                                                      .a = a + i * k,
+                                                      .a_row = k,
+                                                      .first_row = first + i,
+                                                      .panel1 = chain.project.pairs.panels(),
+                                                      .scratch = parts.project});
+    else
+      multiply(chain.project, a + i * k, k, count, chain.y, chain.y_pitch, first + i, 0, chain.project.panels.panels);
+  }
+}
+
+void run_task(const Chain& chain, int64_t task) {
+  const Layout& l = chain.layout;
+  const Parts parts(chain, task);
+  const int64_t out_w = l.window.x.out, end = l.rows * (task + 1) / l.tasks;
+  for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe) {
+    const int64_t o1 = std::min(o0 + l.stripe, end);
+    if (!l.projects) {
+      depthwise_rows(chain, parts, o0, o1, chain.y + o0 * out_w * chain.y_pitch, chain.y_pitch);
+    } else {
+      depthwise_rows(chain, parts, o0, o1, parts.resting, l.channels);
+      project_rows(chain, parts, parts.resting, o0 * out_w, (o1 - o0) * out_w);
+    }
+  }
+}
+
+TileEpilogue bind_stage(const Call& call, const ops::ChainStage& stage) {
+  return bind_epilogue({stage.attrs, call.in, call.out, call.target}, stage.operands());
+}
+
+// y: for its columns and pitch; the chain sets where they lie.
+Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, bool paired, int64_t k, int64_t n,
+                         int64_t rows, int64_t width) {
+  const Operand& b = call.in[static_cast<size_t>(stage.w)];
+  Pointwise p;
+  p.paired = paired;
+  p.terms = k;
+  p.epilogue = bind_stage(call, stage);
+  if (paired) {
+    p.pairs = paired_product(b, k, n, call.out[0], call.tuning());
+    p.pairs.epilogue = p.epilogue;
+    return p;
+  }
+  p.panels = make_panels(n, true, rows, call.tuning(), width);
+  SITU_ASSERT(b.cols() == p.panels.tn && b.pitch == b.cols() && b.rows() == p.panels.panels * k);
+  p.panels.b = b.f32();
+  p.panels.panel_stride = k * p.panels.tn;
+  return p;
+}
+
+Work bind(const Call& call) {
+  const Operand &x = call.in[0], &y = call.out[0], &scratch = call.out[1];
+  const ops::ChainStages shape_of = ops::chain_stages(call.attrs, 1);
+  const Operand& w = call.in[static_cast<size_t>(shape_of.depthwise.w)];
+  const ops::ChainStages stages = ops::chain_stages(call.attrs, w.cols());
+  auto chain = std::make_shared<Chain>();
+  Layout& l = chain->layout = layout_of(x.shape(), stages, w.cols(), y.cols(), call.target);
+  SITU_ASSERT(scratch.rows() == l.tasks && scratch.cols() == std::max<int64_t>(1, l.scratch_floats()));
+  chain->x = x.f32();
+  chain->x_pitch = x.pitch;
+  chain->zeros = x.zeros;
+  chain->w = w.f32();
+  chain->w_pitch = w.pitch;
+  const bool range = is_range(bind_stage(call, stages.depthwise), &chain->range);
+  SITU_ASSERT(range);
+  chain->depthwise = depthwise3_row_function(l.window.x.stride);
+  chain->y = y.f32();
+  chain->y_pitch = y.pitch;
+  chain->scratch = scratch.f32();
+  chain->scratch_pitch = scratch.pitch;
+  if (l.expands) {
+    chain->expand =
+        bind_pointwise(call, stages.expand, l.expand_paired, x.cols(), l.channels, l.batch * l.window.x.in, l.width);
+    chain->expand.pairs.y_pitch = l.block;
+  }
+  if (l.projects)
+    chain->project = bind_pointwise(call, stages.project, l.project_paired, l.channels, l.results,
+                                    std::min(kProjectRows, l.stripe * l.window.x.out), 0);
+  return {l.tasks, [chain](int64_t task) { run_task(*chain, task); }};
+}
+
+// --- candidate ------------------------------------------------------------------------------------------------------
+double seconds(const ops::OpView&, const device::Target&) { return 0; }  // the only one
+
+void expand(device::Expansion& e) {
+  const int64_t channels = ops::chain_channels(e.view());
+  const ops::ChainStages stages = ops::chain_stages(e.attrs(), channels);
+  const Layout l = layout_of(e.view().in(0).shape, stages, channels, e.out_type(0).shape[3], e.target());
+  ir::Values inputs = e.inputs();
+  const auto pack = [&](const ops::ChainStage& stage, bool paired, int64_t k, int64_t n, int64_t width) {
+    ir::Value& w = inputs[static_cast<size_t>(stage.w)];
+    const int64_t lanes = paired ? paired_width(e.target().tuning) : width;
+    const Type panels = f32({ceil_div(n, lanes), paired ? PairedTerms(k).rows() : k, lanes});
+    w = e.launch(paired ? "pack_paired" : "pack_b", {w}, panels);
+  };
+  if (l.expands) pack(stages.expand, l.expand_paired, l.expand_terms, channels, l.width);
+  if (l.projects) pack(stages.project, l.project_paired, channels, l.results, panel_width(e.target().tuning));
+  const Type scratch = f32({l.tasks, std::max<int64_t>(1, l.scratch_floats())});
+  e.result(0, e.launch_all("conv_chain_rows", inputs, {e.out_type(0), scratch}, e.attrs())[0]);
+}
+
+}  // namespace
+
+namespace kernels {
+KernelList conv_chain() {
+  static constexpr Kernel kernels[] = {{"conv_chain_rows", bind}};
+  static constexpr device::Candidate candidates[] = {
+      {.op = "conv_chain", .name = "rows", .seconds = seconds, .expand = expand}};
+  return {kernels, candidates};
+}
+}  // namespace kernels
+}  // namespace situ::cpu

@@ -7,6 +7,10 @@ namespace situ::ops {
 namespace {
 
 constexpr std::string_view kUpdates[] = {"sgd", "adam", "rmsprop", "adagrad", "lion", "ema"};
+
+std::string_view without_factors(std::string_view op) {
+  return op.ends_with(kFactors) ? op.substr(0, op.size() - kFactors.size()) : op;
+}
 constexpr int kMostOperands = 2 + 2 + kMostSlots;  // lr, factor, w, g, slots: what is rounded
 
 double clipped(const UpdateSettings& s, double g) {
@@ -16,12 +20,20 @@ double clipped(const UpdateSettings& s, double g) {
 struct Sum {
   double value = 0, size = 0;  // of the terms, and of what they amount to without their signs
 };
-Sum sum_of_parts(const RefTensor& gradient, int64_t count, int64_t element) {
+Sum sum_of_terms(const RefTensor& gradient, const Type& parameter, int64_t element) {
   Sum sum;
-  for (int64_t e = element; e < gradient.count(); e += count) {
-    sum.value += gradient[e];
-    sum.size += std::fabs(gradient[e]);
+  const auto add = [&](double term) {
+    sum.value += term;
+    sum.size += std::fabs(term);
+  };
+  const int64_t count = parameter.count(), width = gradient.shape().cols();
+  if (const int64_t rows = gradient_factors(gradient.type, parameter)) {
+    const int64_t n = parameter.shape[1], k = element / n;
+    for (int64_t b = 0; b < rows; ++b)
+      add(gradient[b * width + k] * gradient[b * width + parameter.shape[0] + element % n]);
+    return sum;
   }
+  for (int64_t e = element; e < gradient.count(); e += count) add(gradient[e]);
   return sum;
 }
 
@@ -38,7 +50,7 @@ void each_element(const RefCall& c, const UpdateLayout& layout, Visit visit) {
   for (size_t i = next, out = 0; i < c.in.size(); i += each, out += results)
     for (int64_t e = 0; e < c.in[i].count(); ++e) {
       double operands[kMostOperands] = {scalars.lr, scalars.factor};
-      const Sum g = sum_of_parts(c.in[i + 1], c.in[i].count(), e);
+      const Sum g = sum_of_terms(c.in[i + 1], c.in[i].type, e);
       for (size_t k = 0; k < each; ++k) operands[2 + k] = k == 1 ? g.value : c.in[i + k][e];
       double y[1 + kMostSlots];
       visit(operands, scalars.step, g.size, y);
@@ -70,10 +82,17 @@ int64_t gradient_parts(const Type& gradient, const Type& parameter) {
   return 0;
 }
 
-bool is_update(std::string_view op) { return std::ranges::find(kUpdates, op) != std::end(kUpdates); }
+int64_t gradient_factors(const Type& gradient, const Type& parameter) {
+  const Shape &f = gradient.shape, &w = parameter.shape;
+  const bool fits = gradient.dtype == parameter.dtype && f.rank() == 2 && w.rank() == 2 && f[1] == w[0] + w[1];
+  return fits && gradient_parts(gradient, parameter) == 0 ? f[0] : 0;
+}
 
-UpdateLayout update_layout(std::string_view op, const Attrs& attrs) {
+bool is_update(std::string_view op) { return std::ranges::find(kUpdates, without_factors(op)) != std::end(kUpdates); }
+
+UpdateLayout update_layout(std::string_view name, const Attrs& attrs) {
   const UpdateSettings s(attrs);
+  const std::string_view op = without_factors(name);
   UpdateLayout layout;
   layout.lr = op != "ema";
   layout.step = op == "adam" || op == "adagrad";
@@ -112,8 +131,11 @@ Types update_types(const OpView& v) {
   for (int i = layout.scalars(); i < v.arity(); i += layout.each()) {
     const Type& w = v.in(i);
     need(w.dtype == DType::f32, "parameters must be f32");
+    const auto is_gradient = [&](const Type& g) {
+      return gradient_parts(g, w) > 0 || (v.op.ends_with(kFactors) && gradient_factors(g, w) > 0);
+    };
     for (int k = 1; k < layout.each(); ++k)
-      if (k == 1 && v.op != "ema" ? gradient_parts(v.in(i + 1), w) == 0 : v.in(i + k) != w)
+      if (k == 1 && v.op != "ema" ? !is_gradient(v.in(i + 1)) : v.in(i + k) != w)
         fail("gradient and slots must be {} as the parameter is, not {}", to_string(w), to_string(v.in(i + k)));
     outs.insert(outs.end(), static_cast<size_t>(layout.results()), w);
   }

@@ -2,6 +2,8 @@
 //
 //   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
 //   g may come in parts, [S, ..] with S times the elements of w: their sum in order is the gradient (not for ema)
+//   op_factors: g may also come as a product's factors, [B, K + N] for a parameter [K, N], whose rows are those of the
+//   layer's input and of dy side by side: g[k,n] = sum over b of f[b,k] f[b,K+n]. It is never written to memory then
 //   guarded=1: a factor of 0 skips the step, whatever the gradients hold; all stays as it is
 //   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
 // Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.
@@ -21,6 +23,9 @@ struct UpdateLayout {
   int results() const { return 1 + slots; }  // w, slots
 };
 bool is_update(std::string_view op);
+inline constexpr std::string_view kFactors = "_factors";  // ends the names of updates that take a gradient's factors
+// In how many rows the factors of a parameter's gradient come; 0 if it is none of a product.
+int64_t gradient_factors(const Type& gradient, const Type& parameter);
 // In how many parts the gradient of a parameter comes; 0 if it does not fit.
 int64_t gradient_parts(const Type& gradient, const Type& parameter);
 UpdateLayout update_layout(std::string_view op, const Attrs& attrs);

@@ -3,8 +3,11 @@
 //
 //   gradient_rows:    g = reduce(dy) {sum of rows}; b' = sgd(lr, b, g, ..)  ->  b' = sgd(lr, b, dy, ..)
 //   gradient_parts:   g = sum_splits(parts); w' = sgd(lr, w, g, ..)         ->  w' = sgd(lr, w, parts, ..)
-// Parts live until the update then, so only small ones are left to it: rows of activations that take less time to add
-// up than a launch does, and, in a launch list, what layers with few weights and many pixels are split into.
+//   gradient_factors: g = matmul(x, dy) {ta=1}; w' = sgd(lr, w, g, ..)      ->  w' = sgd_factors(lr, w, x | dy, ..)
+// The last is for batches of few samples, where a weight's gradient takes longer to write and to read than to compute:
+// the device's tuning says how few, if its updates multiply at all. Parts live until the update then, so only small
+// ones are left to it: rows of activations that take less time to add up than a launch does, and, in a launch list,
+// what layers with few weights and many pixels are split into.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -18,6 +21,7 @@ namespace situ::pass {
 namespace {
 
 constexpr int64_t kMostBytes = 256 * 1024;  // of all parts of a gradient
+constexpr int64_t kFewestProducts = 16384;  // elements of a gradient that is left to its update as factors
 constexpr int64_t kMostRows = 128;          // of a tensor whose columns are summed: one chain of additions
 
 // The operand of a sum, if its parts may stand in the sum's place.
@@ -66,7 +70,44 @@ ir::Graph leave_to_updates(const ir::Graph& graph, PartsOf parts_of) {
   return ir::dead_code(rebuild.to);
 }
 
+// The factors of member i's gradient, side by side; nothing if it is no product, is too small, or is read elsewhere.
+std::optional<ir::Values> factors_of(const ir::Graph& graph, const ir::Node& update, size_t i, int64_t most_samples) {
+  const ir::Node& product = graph.producer(update.inputs[i + 1]);
+  const Type& w = graph.type(update.inputs[i]);
+  if (product.op != "matmul" || !product.attrs.flag("ta") || product.attrs.flag("tb") || product.inputs.size() != 2 ||
+      !product.attrs.text("epilogue", "").empty() || w.count() < kFewestProducts)
+    return std::nullopt;
+  return graph.type(product.inputs[0]).shape[0] <= most_samples ? std::optional(product.inputs) : std::nullopt;
+}
+
 }  // namespace
+
+ir::Graph gradient_factors(const ir::Graph& graph, const device::Device& device) {
+  const int64_t most_samples = device.target().tuning.get("update.samples", 0);
+  const auto users = ir::users_of(graph);
+  ir::Rebuild rebuild(graph);
+  for (const ir::Node& node : graph.nodes) {
+    const std::string with_factors = node.op + std::string(ops::kFactors);
+    if (!ops::is_update(node.op) || !ops::find(with_factors)) {
+      rebuild.copy(node);
+      continue;
+    }
+    const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
+    const auto first = static_cast<size_t>(layout.scalars()), each = static_cast<size_t>(layout.each());
+    bool any = false;
+    for (size_t i = first; i < node.inputs.size(); i += each) {
+      const ir::Value g = node.inputs[i + 1];
+      if (users[static_cast<size_t>(g)].size() != 1) continue;
+      if (const auto factors = factors_of(graph, node, i, most_samples)) {
+        rebuild.map(g, ops::emit(rebuild.to, "concat", rebuild(*factors), {{"axis", int64_t{1}}}));
+        any = true;
+      }
+    }
+    rebuild.copy(node);
+    if (any) rebuild.to.nodes.back().op = with_factors;
+  }
+  return ir::dead_code(rebuild.to);
+}
 
 ir::Graph gradient_rows(const ir::Graph& graph) { return leave_to_updates(graph, rows_of); }
 ir::Graph gradient_parts(const ir::Graph& graph) { return leave_to_updates(graph, launched_parts_of); }

@@ -20,7 +20,8 @@ ir::Graph norm_fusion(const ir::Graph& graph, const device::Device& device);  //
 ir::Graph conv_chains(const ir::Graph& graph, const device::Device& device);  // a depthwise convolution, its neighbours
 ir::Graph gradient_order(const ir::Graph& graph);   // a large weight's gradient after that of the data
 ir::Graph update_grouping(const ir::Graph& graph);  // one update node for all parameters that share its settings
-ir::Graph gradient_rows(const ir::Graph& graph);    // updates of biases add up the rows of their gradients
+ir::Graph gradient_factors(const ir::Graph& graph, const device::Device& device);  // updates multiply gradients out
+ir::Graph gradient_rows(const ir::Graph& graph);  // updates of biases add up the rows of their gradients
 
 // In launch lists:
 ir::Graph gradient_parts(const ir::Graph& graph);   // updates add up what a split sum left

@@ -100,10 +100,16 @@ Types ema_type(const OpView& v) {
 
 Cost cost(const OpView& v) {
   const UpdateLayout layout = update_layout(v.op, v.attrs);
-  double elements = 0;
-  for (int i = layout.scalars(); i < v.arity(); i += layout.each()) elements += static_cast<double>(v.in(i).count());
-  const double rule = v.op == "adam" ? 12 : v.op == "rmsprop" ? 8 : v.op == "adagrad" ? 7 : 2;
-  return {.flops = elements * (rule + 2 * layout.slots + layout.clipped + (v.attrs.number("decay", 0) != 0 ? 2 : 0))};
+  double elements = 0, products = 0;
+  for (int i = layout.scalars(); i < v.arity(); i += layout.each()) {
+    elements += static_cast<double>(v.in(i).count());
+    if (v.op.ends_with(kFactors))
+      products += static_cast<double>(gradient_factors(v.in(i + 1), v.in(i)) * v.in(i).count());
+  }
+  const auto is = [&](std::string_view name) { return v.op.starts_with(name); };
+  const double rule = is("adam") ? 12 : is("rmsprop") ? 8 : is("adagrad") ? 7 : 2;
+  return {.flops = 2 * products +
+                   elements * (rule + 2 * layout.slots + layout.clipped + (v.attrs.number("decay", 0) != 0 ? 2 : 0))};
 }
 
 constexpr std::string_view kSgd =
@@ -173,8 +179,45 @@ constexpr std::string_view kEma =
     "f32[7], f32[7] {decay=0.5}; f32[], f32[] {decay=0}; f32[3,65], f32[3,65], f32[64], f32[64], f32[1], f32[1], "
     "f32[1000], f32[1000], f32[9,31], f32[9,31] {decay=0.999}; f32[33], f32[33], f32[15], f32[15] {decay=0.9}";
 
+// With a gradient's factors: whole vectors of columns and others, few rows and many, beside plain gradients and parts.
+constexpr std::string_view kSgdFactors =
+    "f32[]=0.1, f32[9,33], f32[4,42], f32[9,33], f32[33], f32[4,33], f32[33] {momentum=0.9, decay=0.01};"
+    "f32[]=0.1, f32[6,64], f32[1,70], f32[3], f32[3] {clip_value=0.3}; f32[]=0.1, f32[]=0.25, f32[13,2100], "
+    "f32[3,2113] "
+    "{clipped=1}; f32[]=0.1, f32[]=0, f32[5,7], f32[2,12] {clipped=1, guarded=1};"
+    "f32[]=0.1, f32[40,100], f32[16,140], f32[40,100] {momentum=0.9, nesterov=1}; f32[]=0.1, f32[2,2], f32[3,4]";
+constexpr std::string_view kAdamFactors =
+    "f32[]=0.1, f32[]=7, f32[17,40], f32[5,57], f32[17,40], f32[17,40]+, f32[9], f32[9], f32[9], f32[9]+ {beta1=0.9, "
+    "beta2=0.999, eps=1.0e-3, decay=0.01, decoupled=1}";
+constexpr std::string_view kRmspropFactors =
+    "f32[]=0.1, f32[17,40], f32[5,57], f32[17,40]+, f32[17,40], f32[17,40]*0.5 {alpha=0.9, eps=1.0e-2, momentum=0.5, "
+    "centered=1, decay=0.01}";
+constexpr std::string_view kAdagradFactors =
+    "f32[]=0.1, f32[]=5, f32[17,40], f32[5,57], f32[17,40]+ {eps=1.0e-3, lr_decay=0.1}";
+constexpr std::string_view kLionFactors =
+    "f32[]=0.1, f32[17,40], f32[5,57], f32[17,40] {beta1=0.5, beta2=0.8, decay=0.5}";
+
 constexpr char kSgdName[] = "sgd", kAdamName[] = "adam", kRmspropName[] = "rmsprop", kAdagradName[] = "adagrad",
                kLionName[] = "lion", kEmaName[] = "ema";
+
+constexpr char kSgdFactorsName[] = "sgd_factors", kAdamFactorsName[] = "adam_factors",
+               kRmspropFactorsName[] = "rmsprop_factors", kAdagradFactorsName[] = "adagrad_factors",
+               kLionFactorsName[] = "lion_factors";
+
+// For devices whose updates multiply no factors: the product, then the plain update.
+template <const char* name>
+Values multiply_first(Graph& graph, const Values& in, const Attrs& attrs) {
+  constexpr std::string_view with = name;
+  const UpdateLayout layout = update_layout(name, attrs);
+  Values inputs = in;
+  for (auto i = static_cast<size_t>(layout.scalars()); i < in.size(); i += static_cast<size_t>(layout.each())) {
+    const Type w = graph.type(in[i]);
+    if (gradient_factors(graph.type(in[i + 1]), w) == 0) continue;
+    const Values factors = emit_all(graph, "split", {in[i + 1]}, {{"axis", int64_t{1}}, {"sizes", w.shape.dims()}});
+    inputs[i + 1] = emit(graph, "matmul", factors, {{"ta", int64_t{1}}});
+  }
+  return emit_all(graph, with.substr(0, with.size() - kFactors.size()), inputs, attrs);
+}
 
 template <const char* name, UpdateRule rule>
 constexpr OpDef update_op(std::string_view signature, Types (*type)(const OpView&), std::string_view examples) {
@@ -187,6 +230,12 @@ constexpr OpDef update_op(std::string_view signature, Types (*type)(const OpView
           .aliases = update_aliases,
           .examples = examples,
           .dense = true};
+}
+template <const char* name, UpdateRule rule>
+constexpr OpDef factors_op(Types (*type)(const OpView&), std::string_view examples) {
+  OpDef op = update_op<name, rule>("as without _factors; g may be f32[B, K + N] for w: f32[K, N]", type, examples);
+  op.expand = multiply_first<name>;
+  return op;
 }
 
 }  // namespace
@@ -207,7 +256,12 @@ OpList update() {
           kAdagrad),
       update_op<kLionName, lion_rule>("(lr: float, [factor: float], w: float, g: float, m: float, ...) -> w, m, ...",
                                       lion_type, kLion),
-      update_op<kEmaName, ema_rule>("(e: float, w: float, ...) -> e, ...", ema_type, kEma)};
+      update_op<kEmaName, ema_rule>("(e: float, w: float, ...) -> e, ...", ema_type, kEma),
+      factors_op<kSgdFactorsName, sgd_rule>(sgd_type, kSgdFactors),
+      factors_op<kAdamFactorsName, adam_rule>(adam_type, kAdamFactors),
+      factors_op<kRmspropFactorsName, rmsprop_rule>(rmsprop_type, kRmspropFactors),
+      factors_op<kAdagradFactorsName, adagrad_rule>(adagrad_type, kAdagradFactors),
+      factors_op<kLionFactorsName, lion_rule>(lion_type, kLionFactors)};
   return defs;
 }
 }  // namespace situ::ops::defs

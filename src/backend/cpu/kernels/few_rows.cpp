@@ -2,10 +2,11 @@
 // that walks down b's columns would do in short pieces.
 //
 //   few_rows  y[i,n] = epilogue( sum over k of a[i,k] b[k,n] )
+//   few_rows_parts  parts[p,i,n] = sum over range p of k; a sum_splits launch adds them in order
 //   few_dots  y[i,n] = epilogue( sum over k of a[i,k] b[n,k] )
 // A task of few_rows is a range of columns, whose sums lie on its stack; one of few_dots a few rows of b, each read
-// once.
-// A long sum is one of sums, as in gemm.cpp.
+// once. One of few_rows_parts is a range of rows of b: where b is large, a core then reads what it wrote when it
+// updated them, and lines do not travel from core to core in every step. A long sum is one of sums, as in gemm.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/few_rows.cpp"
 #include <hwy/foreach_target.h>
@@ -19,6 +20,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/tile.h"
+#include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_FEW_ROWS_ONCE_
 #define SITU_BACKEND_CPU_FEW_ROWS_ONCE_
@@ -28,6 +30,8 @@ constexpr int64_t kMostRows = 8;
 constexpr int64_t kColumns = 256;  // of a task of few_rows: its sums and a row of b's piece stay in the L1 cache
 constexpr int64_t kDots = 32;      // rows of b of a task of few_dots
 constexpr int64_t kMostTerms = 512;
+constexpr int64_t kFar = 1 << 17;  // elements of a b that is far away when it is needed
+constexpr int64_t kFewestTerms = 128, kMostParts = 16;
 
 struct Few {
   int64_t m = 0, n = 0, k = 0;
@@ -36,6 +40,7 @@ struct Few {
   float* y = nullptr;
   int64_t y_pitch = 0;
   TileEpilogue epilogue;
+  int64_t parts = 1;
 };
 }  // namespace
 }  // namespace situ::cpu
@@ -93,6 +98,49 @@ void few_rows(const Few& f, int64_t task) {
     }
 }
 
+// The terms k .. k+7 of eight rows of b: sums[i][n], which begin with them if `fresh`. Each sum is loaded and stored
+// once for eight terms. What comes next is asked for.
+void add_eight(const Few& f, int64_t k, bool fresh, float* sums) {
+  const float* b = f.b + k * f.b_pitch;
+  const auto column = [&](int64_t n, auto whole) HWY_ATTR {
+    constexpr bool WHOLE = decltype(whole)::value;
+    const int64_t left = f.n - n;
+    const auto row = [&](int64_t r) HWY_ATTR {
+      hwy::Prefetch(b + (r + 8) * f.b_pitch + n);
+      return load_up_to<WHOLE>(b + r * f.b_pitch + n, left);
+    };
+    const Floats b0 = kept(row(0)), b1 = kept(row(1)), b2 = kept(row(2)), b3 = kept(row(3));
+    const Floats b4 = kept(row(4)), b5 = kept(row(5)), b6 = kept(row(6)), b7 = kept(row(7));
+    for (int64_t i = 0; i < f.m; ++i) {
+      const float* a = f.a + i * f.a_pitch + k;
+      float* sum = sums + i * f.n + n;
+      Floats even = fresh ? zeros() : load_up_to<WHOLE>(sum, left);
+      even = plus_product(b4, a + 4, plus_product(b2, a + 2, plus_product(b0, a, even)));
+      Floats odd = plus_product(b5, a + 5, plus_product(b3, a + 3, hn::Mul(b1, fill(a[1]))));
+      store_up_to<WHOLE>(hn::Add(plus_product(b6, a + 6, even), plus_product(b7, a + 7, odd)), sum, left);
+    }
+  };
+  int64_t n = 0;
+  for (; n + lanes() <= f.n; n += lanes()) column(n, std::true_type());
+  if (n < f.n) column(n, std::false_type());
+}
+
+void few_rows_part(const Few& f, int64_t part) {
+  const int64_t k0 = f.k * part / f.parts, k1 = f.k * (part + 1) / f.parts;
+  float* const sums = f.y + part * f.m * f.n;
+  int64_t k = k0;
+  for (; k + 8 <= k1; k += 8) add_eight(f, k, k == k0, sums);
+  for (; k < k1; ++k)
+    for (int64_t i = 0; i < f.m; ++i) {
+      const Floats a = fill(f.a[i * f.a_pitch + k]);
+      for (int64_t n = 0; n < f.n; n += lanes()) {
+        const int64_t left = f.n - n;
+        const Floats sum = k == k0 ? zeros() : load_up_to(sums + i * f.n + n, left);
+        store_up_to(hn::MulAdd(a, load_up_to(f.b + k * f.b_pitch + n, left), sum), sums + i * f.n + n, left);
+      }
+    }
+}
+
 // Eight sums at once, named because vectors of unknown length fit no array; rows beyond m repeat the last one.
 void few_dots(const Few& f, int64_t task) {
   const int64_t last = std::min(f.n, (task + 1) * kDots);
@@ -128,6 +176,7 @@ HWY_AFTER_NAMESPACE();
 namespace situ::cpu {
 namespace {
 HWY_EXPORT(few_rows);
+HWY_EXPORT(few_rows_part);
 HWY_EXPORT(few_dots);
 
 template <typename Run>
@@ -147,6 +196,22 @@ Work bind_few(const Call& call, bool turned, int64_t columns, Run run) {
   return {ceil_div(f->n, columns), [f, run](int64_t task) { run(*f, task); }};
 }
 Work bind_rows(const Call& call) { return bind_few(call, false, kColumns, &HWY_DYNAMIC_DISPATCH(few_rows)); }
+Work bind_parts(const Call& call) {
+  const Operand &a = call.in[0], &b = call.in[1], &y = call.out[0];
+  SITU_ASSERT(y.shape().rank() == 3 && y.pitch == y.cols());
+  const Few f{.m = y.shape()[1],
+              .n = y.cols(),
+              .k = b.rows(),
+              .a = a.f32(),
+              .b = b.f32(),
+              .a_pitch = a.pitch,
+              .b_pitch = b.pitch,
+              .y = y.f32(),
+              .epilogue = {},
+              .parts = y.shape()[0]};
+  const auto run = &HWY_DYNAMIC_DISPATCH(few_rows_part);
+  return {f.parts, [f, run](int64_t part) { run(f, part); }};
+}
 Work bind_dots(const Call& call) { return bind_few(call, true, kDots, &HWY_DYNAMIC_DISPATCH(few_dots)); }
 
 // With fewer columns than a handful of tasks the tile's splits of K serve better.
@@ -154,28 +219,52 @@ bool few(const ops::OpView& view, int64_t columns) {
   const Shape& y = view.out(0).shape;
   return !view.attrs.flag("ta") && y[0] <= kMostRows && y[1] >= columns;
 }
+// Against gemm.cpp's nominal rate: faster for any number of rows, most of all for one.
+double seconds(const ops::OpView& view, const device::Target&) {
+  return 4 * static_cast<double>(view.in(1).count()) / 100e9 + 2e-6;
+}
 bool accepts_rows(const ops::OpView& view, const device::Target&) {
   return few(view, kColumns) && !view.attrs.flag("tb");
+}
+int64_t parts_of(const ops::OpView& view) {
+  const int64_t k = view.in(1).shape[0];
+  return std::max(ceil_div(k, kMostTerms), std::min(k / kFewestTerms, kMostParts));
+}
+bool accepts_parts(const ops::OpView& view, const device::Target& target) {
+  return accepts_rows(view, target) && parts_of(view) > 1;
+}
+double seconds_parts(const ops::OpView& view, const device::Target& target) {
+  return seconds(view, target) * (view.in(1).count() >= kFar ? 0.9 : 1.1);
 }
 // Each lane of a dot sums its share of the terms.
 bool accepts_dots(const ops::OpView& view, const device::Target& target) {
   const int64_t most = kMostTerms * target.tuning.get("simd.lanes", 8);
   return few(view, kDots) && view.attrs.flag("tb") && view.in(1).shape[1] <= most;
 }
-// Against gemm.cpp's nominal rate: faster for any number of rows, most of all for one.
-double seconds(const ops::OpView& view, const device::Target&) {
-  return 4 * static_cast<double>(view.in(1).count()) / 100e9 + 2e-6;
-}
 void expand_rows(device::Expansion& e) { e.result(0, e.launch("few_rows", e.inputs(), e.out_type(0), e.attrs())); }
+void expand_parts(device::Expansion& e) {
+  const Shape y = e.out_type(0).shape;
+  const ir::Value parts = e.launch("few_rows_parts", {e.in(0), e.in(1)}, f32({parts_of(e.view()), y[0], y[1]}));
+  ir::Values inputs = e.inputs();
+  inputs.erase(inputs.begin());
+  inputs[0] = parts;
+  e.result(0, e.launch("sum_splits", inputs, e.out_type(0), {{"epilogue", e.attrs().text("epilogue", "")}}));
+}
 void expand_dots(device::Expansion& e) { e.result(0, e.launch("few_dots", e.inputs(), e.out_type(0), e.attrs())); }
 
 }  // namespace
 
 namespace kernels {
 KernelList few_rows() {
-  static constexpr Kernel kernels[] = {{"few_rows", bind_rows}, {"few_dots", bind_dots}};
+  static constexpr Kernel kernels[] = {
+      {"few_rows", bind_rows}, {"few_rows_parts", bind_parts}, {"few_dots", bind_dots}};
   static constexpr device::Candidate candidates[] = {
       {.op = "matmul", .name = "few_rows", .accepts = accepts_rows, .seconds = seconds, .expand = expand_rows},
+      {.op = "matmul",
+       .name = "few_rows_parts",
+       .accepts = accepts_parts,
+       .seconds = seconds_parts,
+       .expand = expand_parts},
       {.op = "matmul", .name = "few_dots", .accepts = accepts_dots, .seconds = seconds, .expand = expand_dots}};
   return {kernels, candidates};
 }

@@ -1,11 +1,14 @@
 // update.cpp -- the optimizers, one launch for all parameters of a group, in place. Rules: ops/defs/update.cpp.
 //
-// Every member is cut into pieces of kPiece elements; a task is one piece. lr, step and the clipping factor are device
+// Every member is cut into pieces of kPiece elements; a task is one piece. A gradient that comes as factors is
+// multiplied out for some rows at a time, which stay in the L1 cache. lr, step and the clipping factor are device
 // scalars. square_sum_parts, which the factor comes from, walks groups of tensors in the same way.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/update.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -20,6 +23,16 @@
 namespace situ::cpu {
 namespace {
 constexpr size_t kMostSlots = ops::kMostSlots;
+constexpr int64_t kPiece = 2048;          // elements
+constexpr int64_t kRows = 4;              // of a product that are made together
+constexpr int64_t kMostColumns = kPiece;  // of a row of a product, else it is cut
+
+// Factors of a gradient: rows f[b] of `width` elements, a[b][r] and dy[b][n] in them.
+struct Factors {
+  const float *a = nullptr, *dy = nullptr;
+  int64_t terms = 0, width = 0;
+  int64_t rows = 0, columns = 0;  // of this piece
+};
 
 // The same stretch of all operands of a member.
 struct Piece {
@@ -28,6 +41,7 @@ struct Piece {
   float *new_w = nullptr, *new_slot[kMostSlots] = {};
   int64_t count = 0;
   int64_t parts = 1, stride = 0;  // of the gradient: so many, elements from one to the next
+  Factors factors;                // instead of g
 };
 struct Update {
   explicit Update(const ir::Attrs& attrs) : settings(attrs) {}
@@ -71,8 +85,7 @@ struct Gradient {
   }
 };
 
-void sgd_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void sgd_rule(const Update& u, const Piece& p) {
   const Gradient gradient(u, p);
   const Floats lr = fill(*u.lr), momentum = constant(u.settings.momentum), decay = constant(u.settings.decay);
   for (int64_t i = 0; i < p.count; i += lanes()) {
@@ -88,8 +101,7 @@ void sgd_piece(const Update& u, int64_t task) {
   }
 }
 
-void adam_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void adam_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
   const Gradient gradient(u, p);
   const double lr = static_cast<double>(*u.lr), t = static_cast<double>(*u.step) + 1;
@@ -111,8 +123,7 @@ void adam_piece(const Update& u, int64_t task) {
   }
 }
 
-void rmsprop_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void rmsprop_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
   const Gradient gradient(u, p);
   const bool heavy = s.momentum != 0;
@@ -138,8 +149,7 @@ void rmsprop_piece(const Update& u, int64_t task) {
   }
 }
 
-void adagrad_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void adagrad_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
   const Gradient gradient(u, p);
   const Floats rate = constant(static_cast<double>(*u.lr) / (1 + static_cast<double>(*u.step) * s.lr_decay));
@@ -153,8 +163,7 @@ void adagrad_piece(const Update& u, int64_t task) {
   }
 }
 
-void lion_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void lion_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
   const Gradient gradient(u, p);
   const Floats lr = fill(*u.lr), shrink = constant(1 - static_cast<double>(*u.lr) * s.decay);
@@ -171,8 +180,7 @@ void lion_piece(const Update& u, int64_t task) {
   }
 }
 
-void ema_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
+void ema_rule(const Update& u, const Piece& p) {
   const Floats decay = constant(u.settings.decay), rest = constant(1 - u.settings.decay);
   for (int64_t i = 0; i < p.count; i += lanes()) {
     const int64_t n = p.count - i;
@@ -180,6 +188,74 @@ void ema_piece(const Update& u, int64_t task) {
     store_up_to(e, p.new_w + i, n);
   }
 }
+
+// A pair of vectors of four rows of a product of few terms.
+HWY_INLINE void product_of_four(const Factors& f, int64_t n, int64_t left, float* to) {
+  const float *a = f.a, *dy = f.dy + n;
+  const int64_t width = lanes(), second = left > width ? width : 0, rest = left - second;
+  Floats s00 = zeros(), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00, s31 = s00;
+  for (int64_t b = 0; b < f.terms; ++b, a += f.width, dy += f.width) {
+    const Floats x = load_up_to(dy, left), y = load_up_to(dy + second, rest);
+    s00 = hn::MulAdd(fill(a[0]), x, s00), s01 = hn::MulAdd(fill(a[0]), y, s01);
+    s10 = hn::MulAdd(fill(a[1]), x, s10), s11 = hn::MulAdd(fill(a[1]), y, s11);
+    s20 = hn::MulAdd(fill(a[2]), x, s20), s21 = hn::MulAdd(fill(a[2]), y, s21);
+    s30 = hn::MulAdd(fill(a[3]), x, s30), s31 = hn::MulAdd(fill(a[3]), y, s31);
+  }
+  const auto put = [&](int64_t row, Floats v, Floats w) HWY_ATTR {
+    store_up_to(v, to + row * f.columns + n, left);
+    store_up_to(w, to + row * f.columns + n + second, rest);
+  };
+  put(0, s00, s01), put(1, s10, s11), put(2, s20, s21), put(3, s30, s31);
+}
+HWY_INLINE void product_of_one(const Factors& f, int64_t row, int64_t n, int64_t left, float* to) {
+  Floats sum = zeros();
+  for (int64_t b = 0; b < f.terms; ++b)
+    sum = hn::MulAdd(fill(f.a[b * f.width + row]), load_up_to(f.dy + b * f.width + n, left), sum);
+  store_up_to(sum, to + row * f.columns + n, left);
+}
+
+constexpr int64_t kAhead = 4;  // pieces
+
+// The gradient of a piece. What the rules of later pieces read is asked for meanwhile.
+void multiply_factors(const Piece& p, float* to) {
+  const Factors& f = p.factors;
+  const int64_t width = lanes(), line = 64 / static_cast<int64_t>(sizeof(float));
+  const auto ask = [&](int64_t begin, int64_t end) HWY_ATTR {
+    const int64_t ahead = kAhead * p.count;
+    for (int64_t i = ahead + begin; i < ahead + end; i += line) {
+      hwy::Prefetch(p.w + i);
+      for (const float* slot : p.slot)
+        if (slot) hwy::Prefetch(slot + i);
+    }
+  };
+  if (f.rows == kRows) {
+    for (int64_t n = 0; n < f.columns; n += 2 * width) {
+      const int64_t left = std::min(f.columns - n, 2 * width);
+      ask(kRows * n, kRows * (n + left));
+      product_of_four(f, n, left, to);
+    }
+    return;
+  }
+  for (int64_t row = 0; row < f.rows; ++row)
+    for (int64_t n = 0; n < f.columns; n += width) product_of_one(f, row, n, f.columns - n, to);
+}
+
+template <void (*RULE)(const Update&, const Piece&)>
+void run_piece(const Update& u, int64_t task) {
+  const Piece& p = u.pieces[static_cast<size_t>(task)];
+  if (p.factors.terms == 0) return RULE(u, p);
+  HWY_ALIGN float gradient[kRows * kMostColumns];
+  multiply_factors(p, gradient);
+  Piece multiplied = p;
+  multiplied.g = gradient;
+  RULE(u, multiplied);
+}
+void sgd_piece(const Update& u, int64_t task) { run_piece<sgd_rule>(u, task); }
+void adam_piece(const Update& u, int64_t task) { run_piece<adam_rule>(u, task); }
+void rmsprop_piece(const Update& u, int64_t task) { run_piece<rmsprop_rule>(u, task); }
+void adagrad_piece(const Update& u, int64_t task) { run_piece<adagrad_rule>(u, task); }
+void lion_piece(const Update& u, int64_t task) { run_piece<lion_rule>(u, task); }
+void ema_piece(const Update& u, int64_t task) { run_piece<ema_rule>(u, task); }
 
 // Sums of sums of a few terms: a long chain would lose digits, and where a vector is one float a piece is long.
 void square_piece(const Squares& s, int64_t task) {
@@ -215,8 +291,6 @@ HWY_EXPORT(lion_piece);
 HWY_EXPORT(ema_piece);
 HWY_EXPORT(square_piece);
 
-constexpr int64_t kPiece = 2048;
-
 // A skipped step: everything stays.
 void keep_piece(const Update& u, int64_t task) {
   const Piece& p = u.pieces[static_cast<size_t>(task)];
@@ -229,22 +303,43 @@ void need_dense(const Operand& o) {
   SITU_ASSERT(o.pitch == o.cols() || o.rows() == 1, "operands of an update are dense");
 }
 
-// in: w, g, slots; out: w, slots.
+// in: w, g, slots; out: w, slots. Elements [start, start + count) of them.
+Piece piece_of(std::span<const Operand> in, std::span<const Operand> out, int64_t start, int64_t count) {
+  Piece p;
+  p.w = in[0].f32() + start;
+  p.new_w = out[0].f32() + start;
+  for (size_t k = 0; k + 1 < out.size(); ++k) {
+    p.slot[k] = in[2 + k].f32() + start;
+    p.new_slot[k] = out[1 + k].f32() + start;
+  }
+  p.count = count;
+  const auto all = static_cast<double>(in[0].type.count());
+  p.place = (static_cast<double>(start) + 0.5 * static_cast<double>(count)) / all;
+  return p;
+}
+
+// Pieces of whole rows, or of one where they are long.
+void add_product(Update& u, std::span<const Operand> in, std::span<const Operand> out, int64_t terms) {
+  const int64_t rows = in[0].rows(), columns = in[0].cols(), width = rows + columns;
+  const int64_t step = columns <= kMostColumns ? kRows : 1, most = std::min(columns, kMostColumns);
+  const float* f = in[1].f32();
+  for (int64_t row = 0; row < rows; row += step)
+    for (int64_t n = 0; n < columns; n += most) {
+      const int64_t count = std::min(step, rows - row), wide = std::min(most, columns - n);
+      Piece p = piece_of(in, out, row * columns + n, count * wide);
+      p.factors = {f + row, f + rows + n, terms, width, count, wide};
+      u.pieces.push_back(p);
+    }
+}
+
 void add_member(Update& u, std::span<const Operand> in, std::span<const Operand> out) {
   for (const Operand& o : in) need_dense(o);
   for (const Operand& o : out) need_dense(o);
+  if (const int64_t terms = ops::gradient_factors(in[1].type, in[0].type)) return add_product(u, in, out, terms);
   const int64_t count = in[0].type.count();
   for (int64_t c = 0; c < count; c += kPiece) {
-    Piece p;
-    p.w = in[0].f32() + c;
+    Piece p = piece_of(in, out, c, std::min(kPiece, count - c));
     p.g = in[1].f32() + c;
-    p.new_w = out[0].f32() + c;
-    for (size_t k = 0; k + 1 < out.size(); ++k) {
-      p.slot[k] = in[2 + k].f32() + c;
-      p.new_slot[k] = out[1 + k].f32() + c;
-    }
-    p.count = std::min(kPiece, count - c);
-    p.place = (static_cast<double>(c) + 0.5 * static_cast<double>(p.count)) / static_cast<double>(count);
     p.parts = ops::gradient_parts(in[1].type, in[0].type);
     p.stride = count;
     u.pieces.push_back(p);
@@ -296,9 +391,18 @@ Work bind_squares(const Call& call) {
 
 namespace kernels {
 KernelList update() {
-  static constexpr Kernel kernels[] = {
-      {"sgd", bind_sgd},   {"adam", bind_adam}, {"rmsprop", bind_rmsprop},         {"adagrad", bind_adagrad},
-      {"lion", bind_lion}, {"ema", bind_ema},   {"square_sum_parts", bind_squares}};
+  static constexpr Kernel kernels[] = {{"sgd", bind_sgd},
+                                       {"adam", bind_adam},
+                                       {"rmsprop", bind_rmsprop},
+                                       {"adagrad", bind_adagrad},
+                                       {"lion", bind_lion},
+                                       {"ema", bind_ema},
+                                       {"square_sum_parts", bind_squares},
+                                       {"sgd_factors", bind_sgd},
+                                       {"adam_factors", bind_adam},
+                                       {"rmsprop_factors", bind_rmsprop},
+                                       {"adagrad_factors", bind_adagrad},
+                                       {"lion_factors", bind_lion}};
   return {kernels, {}};
 }
 }  // namespace kernels

@@ -290,7 +290,8 @@ int64_t panel_width(const device::Tuning& tuning) {
 TileShape tile_shape(int64_t n, const device::Tuning& tuning) {
   TileShape shape;
   shape.nv = ceil_div(n, tuning.get("simd.lanes", 8));
-  shape.mr = tuning.get(shape.nv == 1 ? "gemm.MR1" : "gemm.MR", shape.nv == 1 ? 8 : 6) <= 6 ? 6 : 8;
+  const int64_t mr = tuning.get("gemm.MR", 6);
+  shape.mr = (shape.nv == 1 ? tuning.get("gemm.MR1", 8) : shape.nv == 2 ? tuning.get("gemm.MR2", mr) : mr) <= 6 ? 6 : 8;
   if (shape.nv == kMaxTileVectors) shape.mr = 6;  // eight rows would not fit any register file
   return shape;
 }

@@ -214,7 +214,7 @@ HWY_INLINE void product_of_one(const Factors& f, int64_t row, int64_t n, int64_t
   store_up_to(sum, to + row * f.columns + n, left);
 }
 
-constexpr int64_t kAhead = 4;  // pieces
+constexpr int64_t kAhead = 2;  // pieces
 
 // The gradient of a piece. What the rules of later pieces read is asked for meanwhile.
 void multiply_factors(const Piece& p, float* to) {

@@ -13,7 +13,7 @@ namespace situ::cpu {
 struct DepthwiseLines {
   const float* first[3];
   int64_t step[3];
-  const float* next = nullptr;  // the row after the last of them, which is read next; null: it is near already
+  const float* next = nullptr;  // the row after the last of them, which is read next
   int64_t pitch = 0;
   int64_t line = 0;  // from row to row
 };
@@ -38,7 +38,7 @@ struct DepthwiseResult {
   int64_t y_pitch = 0;
   DepthwiseRange range;
   const TileEpilogue* epilogue = nullptr;
-  int64_t below = 0;            // pixels to those that are written next; 0: they are near already
+  int64_t below = 0;            // pixels to those that are written next
   const float* like = nullptr;  // the epilogue's last operand that is like the result
   int64_t like_pitch = 0;
 };
@@ -50,7 +50,8 @@ struct DepthwiseRow {
   int64_t before = 0, columns = 0, pixel0 = 0, results = 0;
 };
 
+// For rows that are near, with a range and no epilogue; stride 1 or 2.
 using DepthwiseForward = void (*)(const DepthwiseResult&, const DepthwiseRow&);
-DepthwiseForward depthwise3_row_function(int64_t stride);  // 1 or 2
+DepthwiseForward depthwise3_near_function(int64_t stride);
 
 }  // namespace situ::cpu

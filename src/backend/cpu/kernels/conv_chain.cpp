@@ -354,7 +354,7 @@ Work bind(const Call& call) {
   chain->w_pitch = w.pitch;
   const bool range = is_range(bind_stage(call, stages.depthwise), &chain->range);
   SITU_ASSERT(range);
-  chain->depthwise = depthwise3_row_function(l.window.x.stride);
+  chain->depthwise = depthwise3_near_function(l.window.x.stride);
   chain->y = y.f32();
   chain->y_pitch = y.pitch;
   chain->scratch = scratch.f32();

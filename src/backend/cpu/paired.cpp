@@ -209,6 +209,8 @@ void pack_paired_rows(const PairedProduct& p, const PairedRows& r, int64_t block
 
 namespace {
 
+constexpr int64_t kLine = 16, kNear = 2;  // floats of a line; into the second-level cache
+
 // A tile's operands that stay the same while the rows of a panel pass: block `block` of columns from `col` on.
 struct PanelBlock {
   TileSegment segment;
@@ -231,10 +233,22 @@ struct PanelBlock {
          .accumulate = block > 0,
          .epilogue = block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
   }
+  // Panels come from far memory, and the first rows that meet one would wait for it: while rows meet this one, a share of
+  // the next, at `next`, is asked for with each of their tiles.
+  const float* next = nullptr;
+  int64_t next_floats = 0, share = 0;
+  void ask_for(const float* panel, int64_t floats, int64_t m) {
+    next = panel;
+    next_floats = floats;
+    share = round_up(ceil_div(floats, ceil_div(m, kPairedRows)), kLine);
+  }
   PanelBlock(const PanelBlock&) = delete;
   PanelBlock& operator=(const PanelBlock&) = delete;
   // The rows whose panel lies at `panel`; m of them exist.
   void run(const float* panel, int64_t first_row, int64_t row_step, int64_t m) {
+    for (int64_t i = 0; i < std::min(share, next_floats); i += kLine) __builtin_prefetch(next + i, 0, kNear);
+    next += share;
+    next_floats -= share;
     a = panel;
     t.m = m;
     for (int64_t i = 0; i < kPairedRows; ++i) rows[i] = first_row + std::min(i, m - 1) * row_step;
@@ -248,7 +262,10 @@ void multiply_paired(const PairedProduct& p, const PairedRows& r) {
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
     pack_paired_rows(p, r, block);
     for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
-      PanelBlock run(p, block, panel * p.width, p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width);
+      const float* b = p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width;
+      PanelBlock run(p, block, panel * p.width, b);
+      if (panel + 1 < r.panel1)
+        run.ask_for(b + p.terms.rows() * p.width, (p.terms.padded(block) + 2) * p.width, r.m);
       for (int64_t i = 0; i < r.m; i += kPairedRows)
         run.run(r.scratch + i * (p.terms.block + 2), r.first_row + i * r.row_step, r.row_step,
                 std::min<int64_t>(kPairedRows, r.m - i));
@@ -259,7 +276,9 @@ void multiply_paired(const PairedProduct& p, const PairedRows& r) {
 void multiply_paired(const PairedProduct& p, const PackedRows& r) {
   SITU_ASSERT(p.terms.blocks == 1);
   for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
-    PanelBlock run(p, 0, panel * p.width, p.b + panel * p.terms.rows() * p.width);
+    const float* b = p.b + panel * p.terms.rows() * p.width;
+    PanelBlock run(p, 0, panel * p.width, b);
+    if (panel + 1 < p.panels()) run.ask_for(b + p.terms.rows() * p.width, p.terms.rows() * p.width, r.m);
     for (int64_t i = 0; i < r.m; i += kPairedRows)
       run.run(r.a + i * (p.terms.block + 2), r.first_row + i, 1, std::min<int64_t>(kPairedRows, r.m - i));
   }

@@ -233,8 +233,8 @@ struct PanelBlock {
          .accumulate = block > 0,
          .epilogue = block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
   }
-  // Panels come from far memory, and the first rows that meet one would wait for it: while rows meet this one, a share of
-  // the next, at `next`, is asked for with each of their tiles.
+  // Panels come from far memory, and the first rows that meet one would wait for it: while rows meet this one, a share
+  // of the next, at `next`, is asked for with each of their tiles.
   const float* next = nullptr;
   int64_t next_floats = 0, share = 0;
   void ask_for(const float* panel, int64_t floats, int64_t m) {
@@ -264,8 +264,7 @@ void multiply_paired(const PairedProduct& p, const PairedRows& r) {
     for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
       const float* b = p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width;
       PanelBlock run(p, block, panel * p.width, b);
-      if (panel + 1 < r.panel1)
-        run.ask_for(b + p.terms.rows() * p.width, (p.terms.padded(block) + 2) * p.width, r.m);
+      if (panel + 1 < r.panel1) run.ask_for(b + p.terms.rows() * p.width, (p.terms.padded(block) + 2) * p.width, r.m);
       for (int64_t i = 0; i < r.m; i += kPairedRows)
         run.run(r.scratch + i * (p.terms.block + 2), r.first_row + i * r.row_step, r.row_step,
                 std::min<int64_t>(kPairedRows, r.m - i));

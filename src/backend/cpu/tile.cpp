@@ -240,6 +240,84 @@ void run_tile(const Tile& t) {
   SITU_ROWS(SITU_STORE_ROW)
 }
 
+#undef SITU_HALF_VECTORS
+#define SITU_HALF_VECTORS (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL)
+#if SITU_HALF_VECTORS
+// Eight rows of one and a half vectors, as three halves: two whole vectors would compute a third more. Halves have a
+// size, so they fit an array.
+void run_halves(const Tile& t) {
+  constexpr int kRows = 8, kHalves = 3;
+  const hn::FixedTag<float, 8> d;
+  using Half = hn::Vec<decltype(d)>;
+  Half c[kRows][kHalves];
+  const auto each = [&](const auto& change) HWY_ATTR {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 3
+      for (int j = 0; j < kHalves; ++j) change(c[i][j], i, 8 * j);
+  };
+  each([&](Half& v, int, int) HWY_ATTR { v = hn::Zero(d); });
+  const float* const* a = t.a;
+  for (int64_t s = 0; s < t.count; ++s, a += kRows) {
+    const float* p[kRows];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) p[i] = a[i];
+    const float* b = t.b + t.segments[s].offset;
+    const int64_t length = t.segments[s].length, a_step = t.a_step, b_step = t.b_step;
+    for (int64_t k = 0, ka = 0; k < length; ++k, ka += a_step, b += b_step) {
+      const Half b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + 8), b2 = hn::LoadU(d, b + 16);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const Half x = hn::Set(d, p[i][ka]);
+        c[i][0] = hn::MulAdd(x, b0, c[i][0]);
+        c[i][1] = hn::MulAdd(x, b1, c[i][1]);
+        c[i][2] = hn::MulAdd(x, b2, c[i][2]);
+      }
+    }
+  }
+  // Rows beyond the last repeat it, so they may be read.
+  float* const y = t.y + t.col;
+  const auto like_y = [&](const float* from, int64_t pitch, int i, int n)
+                          HWY_ATTR { return hn::LoadU(d, from + t.rows[i] * pitch + n); };
+  if (t.accumulate) each([&](Half& v, int i, int n) HWY_ATTR { v = hn::Add(v, like_y(y, t.y_pitch, i, n)); });
+  const Half zero = hn::Zero(d), six = hn::Set(d, 6.0f);
+  for (int e = 0; t.epilogue && e < t.epilogue->count; ++e) {
+    const TileEpilogue::Word& word = t.epilogue->words[static_cast<size_t>(e)];
+    const float* operand = word.operand + t.col;
+    switch (word.kind) {
+      case ops::Epilogue::bias:
+        each([&](Half& v, int, int n) HWY_ATTR { v = hn::Add(v, hn::LoadU(d, operand + n)); });
+        break;
+      case ops::Epilogue::relu:
+        each([&](Half& v, int, int) HWY_ATTR { v = hn::Max(zero, v); });
+        break;
+      case ops::Epilogue::relu6:
+        each([&](Half& v, int, int) HWY_ATTR { v = hn::Min(six, hn::Max(zero, v)); });
+        break;
+      case ops::Epilogue::residual:
+        each([&](Half& v, int i, int n) HWY_ATTR { v = hn::Add(v, like_y(operand, word.pitch, i, n)); });
+        break;
+      case ops::Epilogue::mask:
+        each([&](Half& v, int i, int n)
+                 HWY_ATTR { v = hn::IfThenElseZero(hn::Gt(like_y(operand, word.pitch, i, n), zero), v); });
+        break;
+      case ops::Epilogue::mask6:
+        each([&](Half& v, int i, int n) HWY_ATTR {
+          const Half m = like_y(operand, word.pitch, i, n);
+          v = hn::IfThenElseZero(hn::And(hn::Gt(m, zero), hn::Lt(m, six)), v);
+        });
+        break;
+    }
+  }
+  each([&](Half& v, int i, int n) HWY_ATTR {
+    if (i < t.m) hn::StoreU(v, d, y + t.rows[i] * t.y_pitch + n);
+  });
+}
+TileFunction halves_tile() { return run_halves; }
+#else
+TileFunction halves_tile() { return nullptr; }
+#endif
+
 template <int MR, Terms TERMS>
 TileFunction by_vectors(int64_t nv) {
   if (nv == 1) return run_tile<MR, 1, TERMS>;
@@ -273,12 +351,15 @@ HWY_AFTER_NAMESPACE();
 namespace situ::cpu {
 HWY_EXPORT(tile_for);
 HWY_EXPORT(paired_tile_for);
+HWY_EXPORT(halves_tile);
 
 TileFunction tile_function(int64_t mr, int64_t nv, bool edge) {
   TileFunction function = HWY_DYNAMIC_DISPATCH(tile_for)(mr, nv, edge);
   SITU_ASSERT(function, "no tile of {} rows and {} vectors", mr, nv);
   return function;
 }
+
+TileFunction halves_tile_function() { return HWY_DYNAMIC_DISPATCH(halves_tile)(); }
 
 TileFunction paired_tile_function(int64_t nv) { return HWY_DYNAMIC_DISPATCH(paired_tile_for)(nv); }
 

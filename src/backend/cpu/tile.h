@@ -57,6 +57,10 @@ using TileFunction = void (*)(const Tile&);
 
 // edge: columns beyond n must not be read from b (b in place); panels are padded and need none.
 TileFunction tile_function(int64_t mr, int64_t nv, bool edge);
+// For eight rows of 24 columns where vectors have sixteen lanes: kHalvesColumns, in panels or in place, bias by column.
+// Null where there is none.
+inline constexpr int64_t kHalvesRows = 8, kHalvesColumns = 24;
+TileFunction halves_tile_function();
 // One segment of whole patterns; a[0] is a panel of kPairedRows columns, one or two vectors of b are b_step apart.
 TileFunction paired_tile_function(int64_t nv);
 

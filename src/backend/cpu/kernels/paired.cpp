@@ -57,24 +57,26 @@ constexpr int64_t kPackedRow = 50, kReadColumn = 8;
 Cut cut_of(int64_t m, int64_t n, int64_t k, const device::Target& target) {
   const int64_t width = paired_width(target.tuning), panels = ceil_div(n, width), threads = target.compute_units;
   const bool large = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) > kLargeProduct;
-  const int64_t wanted = std::min(threads * (large ? 4 : 2), ceil_div(m, kPairedRows) * panels);
-  const int64_t fewest = ceil_div(m, kMostRows), most = std::max(wanted, fewest + threads);
+  const int64_t most = ceil_div(m, kPairedRows) * panels, fewest_rows = ceil_div(m, kMostRows);
   Cut best;
   int64_t least = 0;
-  for (int64_t row_blocks = fewest; row_blocks <= most; ++row_blocks) {
-    Cut cut;
-    cut.rows = round_up(ceil_div(m, row_blocks), kPairedRows);
-    cut.row_blocks = ceil_div(m, cut.rows);
-    cut.panels = ceil_div(panels, std::min(panels, ceil_div(wanted, cut.row_blocks)));
-    cut.panel_blocks = ceil_div(panels, cut.panels);
-    const int64_t columns = cut.panels * width;
-    const int64_t cost =
-        ceil_div(cut.units(), threads) * (cut.rows * columns + kPackedRow * cut.rows + kReadColumn * columns);
-    if (least && cost >= least) continue;
-    least = cost;
-    best = cut;
+  for (int64_t wanted : {threads * (large ? 4 : 1), threads * (large ? 4 : 2)}) {
+    wanted = std::min(wanted, most);
+    for (int64_t row_blocks = fewest_rows; row_blocks <= std::max(wanted, fewest_rows + threads); ++row_blocks) {
+      Cut cut;
+      cut.rows = round_up(ceil_div(m, row_blocks), kPairedRows);
+      cut.row_blocks = ceil_div(m, cut.rows);
+      cut.panels = ceil_div(panels, std::min(panels, ceil_div(wanted, cut.row_blocks)));
+      cut.panel_blocks = ceil_div(panels, cut.panels);
+      cut.tasks = std::min(cut.units(), std::max(kMostTasks, wanted));
+      const int64_t columns = cut.panels * width;
+      const int64_t cost =
+          ceil_div(cut.units(), threads) * (cut.rows * columns + kPackedRow * cut.rows + kReadColumn * columns);
+      if (least && cost >= least) continue;
+      least = cost;
+      best = cut;
+    }
   }
-  best.tasks = std::min(best.units(), std::max(kMostTasks, wanted));
   return best;
 }
 

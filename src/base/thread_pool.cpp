@@ -31,6 +31,7 @@ int64_t end_of(uint64_t word) { return static_cast<int64_t>(word) & kMostUnits; 
 uint32_t short_epoch(uint32_t epoch) { return epoch & 0xFFFFFF; }
 
 thread_local const ThreadPool* current_pool = nullptr;
+thread_local int current_thread = 0;
 
 void pin(std::thread& thread, int core) {
   cpu_set_t set;
@@ -41,9 +42,16 @@ void pin(std::thread& thread, int core) {
 }
 
 struct InsidePool {  // marks the thread as running tasks of a pool, for the time of a scope
-  explicit InsidePool(const ThreadPool* pool) : before(current_pool) { current_pool = pool; }
-  ~InsidePool() { current_pool = before; }
+  InsidePool(const ThreadPool* pool, int thread) : before(current_pool), thread_before(current_thread) {
+    current_pool = pool;
+    current_thread = thread;
+  }
+  ~InsidePool() {
+    current_pool = before;
+    current_thread = thread_before;
+  }
   const ThreadPool* before;
+  int thread_before;
 };
 
 struct ClearFlag {
@@ -96,6 +104,8 @@ ThreadPool::~ThreadPool() {
   epoch_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
+
+int ThreadPool::this_thread() { return current_thread; }
 
 void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& task) {
   SITU_ASSERT(current_pool != this, "a task of a thread pool calls run() of the same pool");
@@ -153,7 +163,7 @@ void ThreadPool::share_out() {
 
 // Own range first, then those of the others.
 void ThreadPool::take_part(int thread, uint32_t epoch) {
-  const InsidePool inside(this);
+  const InsidePool inside(this, thread);
   const int count = threads();
   int32_t done = 0;
   for (int i = 0; i < count; ++i) done += drain(ranges_[static_cast<size_t>((thread + i) % count)], thread, epoch);

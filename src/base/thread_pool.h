@@ -31,6 +31,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  // Within a task: which of the pool's threads runs it, 0 to threads() - 1. No two tasks of one number run at a time,
+  // so they may share scratch memory, which stays in the caches of a core.
+  static int this_thread();
 
   // Calls task(0) .. task(tasks - 1), each once, and returns when all are done. Allocates nothing. If tasks throw, the
   // others still run, and the exception of the lowest task is thrown here. One caller at a time; a task must not call

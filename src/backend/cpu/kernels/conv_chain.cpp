@@ -15,6 +15,7 @@
 #include "backend/cpu/paired.h"
 #include "backend/cpu/tile_table.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "ops/window.h"
 
 namespace situ::cpu {
@@ -25,13 +26,15 @@ constexpr int64_t kRestingFloats = 96 * 1024;  // depthwise results, in an L2 ca
 constexpr int64_t kNearFloats = 4096;          // the same where nothing is expanded: they need not wait
 constexpr int64_t kEnoughPixels = 40;          // to be expanded at a time: a few register tiles
 constexpr int64_t kProjectRows = 96;           // to be projected at a time
-constexpr int64_t kTasksPerThread = 2;         // each has scratch
+constexpr int64_t kTasksPerThread = 4;         // for an even split
+constexpr int64_t kTaskPixels = 72;            // fewest results of a task: whole register tiles
 constexpr int64_t kFewestPairedTerms = 24, kFewestPairedColumns = 64;
 
 // What shapes and threads decide, for the graph and the kernel alike.
 struct Layout {
   ops::Window window;
   int64_t images = 0, channels = 0;
+  int64_t threads = 1;
   int64_t rows = 0, tasks = 1;  // of results; task t makes rows [rows * t / tasks, rows * (t + 1) / tasks)
   int64_t stripe = 1;           // rows of results that rest at a time
   int64_t width = 0;            // of the expanding panels
@@ -101,7 +104,8 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, int64_t channel
   l.expand_paired = l.expands && pairs(target, x[3], channels) && PairedTerms(x[3]).blocks == 1;
   l.project_paired = l.projects && pairs(target, channels, results);
   l.rows = l.images * l.window.y.out;
-  l.tasks = std::min<int64_t>(l.rows, kTasksPerThread * target.compute_units);
+  l.threads = target.compute_units;
+  l.tasks = std::min({l.rows, kTasksPerThread * l.threads, std::max(l.threads, l.rows * l.window.x.out / kTaskPixels)});
   const int64_t most_rows = ceil_div(l.rows, l.tasks), row = l.window.x.out * channels;
   l.stripe =
       l.projects ? std::clamp<int64_t>((l.expands ? kRestingFloats : kNearFloats) / row, 1, most_rows) : most_rows;
@@ -139,12 +143,12 @@ struct Chain {
   int64_t scratch_pitch = 0;
 };
 
-// The parts of a task's scratch.
+// The parts of a thread's scratch.
 struct Parts {
   float *ring, *resting, *packed, *project;
-  Parts(const Chain& chain, int64_t task) {
+  explicit Parts(const Chain& chain) {
     const Layout& l = chain.layout;
-    ring = chain.scratch + task * chain.scratch_pitch;
+    ring = chain.scratch + ThreadPool::this_thread() * chain.scratch_pitch;
     resting = ring + Layout::aligned(l.ring_floats());
     packed = resting + Layout::aligned(l.resting_floats());
     project = packed + Layout::aligned(l.packed_floats());
@@ -302,7 +306,7 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
 
 void run_task(const Chain& chain, int64_t task) {
   const Layout& l = chain.layout;
-  const Parts parts(chain, task);
+  const Parts parts(chain);
   const int64_t out_w = l.window.x.out, end = l.rows * (task + 1) / l.tasks;
   for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe) {
     const int64_t o1 = std::min(o0 + l.stripe, end);
@@ -346,7 +350,7 @@ Work bind(const Call& call) {
   const ops::ChainStages stages = ops::chain_stages(call.attrs, w.cols());
   auto chain = std::make_shared<Chain>();
   Layout& l = chain->layout = layout_of(x.shape(), stages, w.cols(), y.cols(), call.target);
-  SITU_ASSERT(scratch.rows() == l.tasks && scratch.cols() == std::max<int64_t>(1, l.scratch_floats()));
+  SITU_ASSERT(scratch.rows() == l.threads && scratch.cols() == std::max<int64_t>(1, l.scratch_floats()));
   chain->x = x.f32();
   chain->x_pitch = x.pitch;
   chain->zeros = x.zeros;
@@ -386,7 +390,7 @@ void expand(device::Expansion& e) {
   };
   if (l.expands) pack(stages.expand, l.expand_paired, l.expand_terms, channels, l.width);
   if (l.projects) pack(stages.project, l.project_paired, channels, l.results, panel_width(e.target().tuning));
-  const Type scratch = f32({l.tasks, std::max<int64_t>(1, l.scratch_floats())});
+  const Type scratch = f32({l.threads, std::max<int64_t>(1, l.scratch_floats())});
   e.result(0, e.launch_all("conv_chain_rows", inputs, {e.out_type(0), scratch}, e.attrs())[0]);
 }
 

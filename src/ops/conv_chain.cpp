@@ -1,6 +1,6 @@
 #include "ops/conv_chain.h"
 
-#include <algorithm>
+#include <string>
 
 #include "ops/epilogue.h"
 #include "ops/window.h"
@@ -27,8 +27,10 @@ ChainStages chain_stages(const Attrs& attrs, int64_t channels) {
   stages.expand = stage_of(attrs, "expand", stages.arity);
   stages.depthwise = stage_of(attrs, "depthwise", stages.arity);
   stages.project = stage_of(attrs, "project", stages.arity);
-  for (const char* name : {"stride", "pad"})
+  for (const char* name : {"stride", "pad"}) {
     if (const auto* value = attrs.find(name)) stages.depthwise.attrs.set(name, *value);
+    if (const auto* value = attrs.find(std::string("expand_") + name)) stages.expand.attrs.set(name, *value);
+  }
   stages.depthwise.attrs.set("groups", channels);
   return stages;
 }
@@ -38,6 +40,19 @@ int64_t chain_channels(const OpView& v) {
   if (w >= v.arity() || v.in(w).shape.rank() != 4)
     fail("weights f32[3,3,1,C] of the depthwise convolution are missing");
   return v.in(w).shape[3];
+}
+
+bool is_conv_of_few_channels(const Attrs& conv2d, const Shape& x, const Shape& w) {
+  if (conv2d.integer("groups", 1) != 1 || w[0] * w[1] == 1) return false;
+  const Window window = window_of(conv2d, {x[1], x[2]}, {w[0], w[1]});
+  const int64_t line = ((window.x.out - 1) * window.x.stride + w[1]) * x[3];
+  return window.x.dilation == 1 && window.y.dilation == 1 && window.x.before >= 0 && w[0] <= kMostChainRows &&
+         w[1] * x[3] <= kMostChainRun && w[0] * line <= kMostChainCopies;
+}
+
+bool chain_begins(const Attrs& conv2d, const Shape& x, const Shape& w) {
+  if (conv2d.integer("groups", 1) != 1) return false;
+  return is_pointwise(window_of(conv2d, {x[1], x[2]}, {w[0], w[1]})) || is_conv_of_few_channels(conv2d, x, w);
 }
 
 bool chain_takes(const Attrs& conv2d, const Ints& size, const Ints& kernel) {

@@ -30,6 +30,13 @@ ChainStages chain_stages(const Attrs& attrs, int64_t channels);
 // Channels of the depthwise convolution of a node with these inputs.
 int64_t chain_channels(const OpView& view);
 
+// A convolution of an image with few channels, as a network's first: the floats that a kernel's row meets lie side by
+// side, at most kMostChainRun of them, and the rows behind a row of results are few enough to be copied.
+inline constexpr int64_t kMostChainRun = 32, kMostChainCopies = 8192, kMostChainRows = 8;
+bool is_conv_of_few_channels(const Attrs& conv2d, const Shape& x, const Shape& w);
+// Whether a chain may begin with this convolution: 1x1, or of few channels.
+bool chain_begins(const Attrs& conv2d, const Shape& x, const Shape& w);
+
 // Whether chains take this depthwise convolution, as a window over images of this size: 3 x 3 taps, every pixel or
 // every second one.
 bool chain_takes(const Attrs& conv2d, const Ints& size, const Ints& kernel);

@@ -1,5 +1,5 @@
-// conv_chains.cpp -- a depthwise convolution and the 1x1 convolutions around it become one node (ops/conv_chain.h), for
-// devices that keep what lies between in a core's caches:
+// conv_chains.cpp -- a depthwise convolution and the 1x1 convolutions around it, or a network's first one before it,
+// become one node (ops/conv_chain.h), for devices that keep what lies between in a core's caches:
 //
 //   a = conv2d(x, v, ..); b = conv2d(a, w, ..) {groups=C}; y = conv2d(b, u, ..)
 //     -> y = conv_chain(x, v, .., w, .., u, ..)
@@ -7,6 +7,7 @@
 // says how many weights a chain may have, since every core reads all of them, and of how many pixels an image must be,
 // since small images fill register tiles only together. The new node stands where the last one stood.
 #include <map>
+#include <string>
 
 #include "ops/conv_chain.h"
 #include "ops/window.h"
@@ -66,6 +67,10 @@ class Chains {
     return groups > 1 && groups == x[3] && groups == w[3] && ops::chain_takes_inside(node(n).attrs) &&
            ops::chain_takes(node(n).attrs, {x[1], x[2]}, {w[0], w[1]});
   }
+  bool begins(size_t n) const {
+    return is_conv(n) && image(n)[1] * image(n)[2] >= least_pixels_ &&
+           ops::chain_begins(node(n).attrs, image(n), shape(node(n).inputs[1]));
+  }
   bool is_pointwise(size_t n) const {
     if (!is_conv(n) || node(n).attrs.integer("groups", 1) != 1) return false;
     const Shape &x = image(n), &w = shape(node(n).inputs[1]);
@@ -76,7 +81,7 @@ class Chains {
   size_t expand_of(size_t n) const {
     const Value x = node(n).inputs[0];
     const auto made = static_cast<size_t>(graph_.values[static_cast<size_t>(x)].producer);
-    return is_pointwise(made) && read_once(made) && ops::chain_takes_inside(node(made).attrs) ? made : kNone;
+    return begins(made) && read_once(made) && ops::chain_takes_inside(node(made).attrs) ? made : kNone;
   }
   // The one behind it. It may read the depthwise result as its image only.
   size_t project_of(size_t n) const {
@@ -111,8 +116,11 @@ class Chains {
     add(links.expand, "expand");
     add(links.depthwise, "depthwise");
     add(links.project, "project");
-    for (const char* name : {"stride", "pad"})
+    for (const std::string name : {"stride", "pad"}) {
       if (const auto* value = node(links.depthwise).attrs.find(name)) attrs.set(name, *value);
+      if (links.expand == kNone) continue;
+      if (const auto* value = node(links.expand).attrs.find(name)) attrs.set("expand_" + name, *value);
+    }
     const Value y = node(last).outputs[0];
     rebuild.map(y, rebuild.to.append("conv_chain", rebuild(inputs), {graph_.type(y)}, attrs).outputs[0]);
     rebuild.to.nodes.back().origin = node(links.depthwise).origin;

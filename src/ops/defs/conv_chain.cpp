@@ -1,5 +1,6 @@
 // conv_chain.cpp -- up to three convolutions in one node, as in the blocks of MobileNetV2: a 1x1 convolution that makes
-// more channels, a depthwise one of 3 x 3 taps, a 1x1 convolution that makes fewer, each with its epilogue:
+// more channels (or a network's first, of few), a depthwise one of 3 x 3 taps, a 1x1 convolution that makes fewer, each
+// with its epilogue:
 //
 //   y = project( depthwise( expand(x) ) )
 // Made by fusion (pass/conv_chains.cpp) where nothing else reads what lies between, so that a device may keep it near;
@@ -36,8 +37,10 @@ Types type(const OpView& v) {
     if (stage == &stages.depthwise)
       need(chain_takes(stage->attrs, {x.shape[1], x.shape[2]}, {w[0], w[1]}),
            "the depthwise convolution needs 3 x 3 taps, a stride of 1 or 2, and at most two pixels of padding");
+    else if (stage == &stages.expand)
+      need(chain_begins(stage->attrs, x.shape, w), "a chain begins with a convolution of 1 x 1 or of few channels");
     else
-      need(w[0] == 1 && w[1] == 1, "the first and the last convolution are 1 x 1");
+      need(w[0] == 1 && w[1] == 1, "the last convolution is 1 x 1");
     if (stage != &stages.project)
       need(chain_takes_inside(stage->attrs), "inside a chain an epilogue is a bias, then relu or relu6, or less");
     x = y;
@@ -113,6 +116,12 @@ constexpr std::string_view kExamples =
     "depthwise=\"\", project=\"mask\"}; "
     "f32[9,2,2,30], f32[1,1,30,64], f32[64], f32[3,3,1,64], f32[1,1,64,128] {pad=[1,1,1,1], expand=\"bias+relu6\", "
     "depthwise=\"relu6\", project=\"\"}; "
+    "f32[3,13,11,3], f32[3,3,3,32], f32[32], f32[3,3,1,32], f32[32], f32[1,1,32,16], f32[16] {expand_stride=[2,2], "
+    "expand_pad=[1,1,1,1], pad=[1,1,1,1], expand=\"bias+relu6\", depthwise=\"bias+relu6\", project=\"bias\"}; "
+    "f32[2,10,9,2], f32[2,4,2,70], f32[3,3,1,70], f32[70], f32[1,1,70,24] {expand_pad=[0,2,1,0], stride=[2,2], "
+    "expand=\"relu\", depthwise=\"bias\", project=\"relu6\"}; "
+    "f32[2,90,100,1], f32[3,3,1,20], f32[3,3,1,20], f32[1,1,20,24] {expand_pad=[1,1,1,1], pad=[1,1,1,1], "
+    "expand=\"relu\", depthwise=\"\", project=\"\"}; "
     "f32[1,1,1,5], f32[1,1,5,6], f32[3,3,1,6], f32[1,1,6,7] {stride=[2,2], pad=[1,1,1,1], expand=\"\", "
     "depthwise=\"\", project=\"\"}";
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "backend/cpu/conv_rows.h"
 #include "backend/cpu/depthwise3.h"
 #include "backend/cpu/paired.h"
 #include "backend/cpu/tile_table.h"
@@ -32,7 +33,8 @@ constexpr int64_t kFewestPairedTerms = 24, kFewestPairedColumns = 64;
 
 // What shapes and threads decide, for the graph and the kernel alike.
 struct Layout {
-  ops::Window window;
+  ops::Window first;   // of the convolution that expands; 1x1 unless `few_channels`
+  ops::Window window;  // of the depthwise one
   int64_t images = 0, channels = 0;
   int64_t threads = 1;
   int64_t rows = 0, tasks = 1;  // of results; task t makes rows [rows * t / tasks, rows * (t + 1) / tasks)
@@ -41,12 +43,16 @@ struct Layout {
   int64_t block = 0;            // channels that are expanded at a time, whole panels
   int64_t batch = 1, ring = 1;  // rows that are expanded at a time, and that are kept
   int64_t stripe_inputs = 0;    // most rows of x a stripe reads
-  bool expands = false, projects = false, expand_paired = false, project_paired = false;
-  int64_t expand_terms = 0, results = 0;
+  bool expands = false, few_channels = false, projects = false, expand_paired = false, project_paired = false;
+  int64_t image_channels = 0, expand_terms = 0, results = 0;
 
   int64_t ring_floats() const { return expands ? ring * window.x.in * block : 0; }
   int64_t resting_floats() const { return projects ? stripe * window.x.out * channels : 0; }
+  // Whether all channels are expanded at a time, rows of x being read where they lie: then the ring goes on from stripe
+  // to stripe, and depthwise results need not rest.
+  bool streams() const { return expands && block >= channels && !expand_paired; }
   int64_t packed_floats() const {
+    if (few_channels) return ConvRows{.window = first, .channels = image_channels}.copies();
     if (!expand_paired) return 0;
     return PairedProduct::scratch_floats(stripe_inputs * window.x.in, PairedTerms(expand_terms));
   }
@@ -91,17 +97,21 @@ int64_t batch_of(const Layout& l) {
   return batch;
 }
 
-Layout layout_of(const Shape& x, const ops::ChainStages& stages, int64_t channels, int64_t results,
-                 const device::Target& target) {
+// `kernel`: of the convolution that expands.
+Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints& kernel, int64_t channels,
+                 int64_t results, const device::Target& target) {
   Layout l;
-  l.window = ops::window_of(stages.depthwise.attrs, {x[1], x[2]}, {3, 3});
+  l.first = ops::window_of(stages.expand.attrs, {x[1], x[2]}, kernel);
+  l.window = ops::window_of(stages.depthwise.attrs, {l.first.y.out, l.first.x.out}, {3, 3});
   l.images = x[0];
   l.channels = channels;
   l.results = results;
   l.expands = stages.expand.there;
   l.projects = stages.project.there;
-  l.expand_terms = x[3];
-  l.expand_paired = l.expands && pairs(target, x[3], channels) && PairedTerms(x[3]).blocks == 1;
+  l.few_channels = l.expands && !ops::is_pointwise(l.first);
+  l.image_channels = x[3];
+  l.expand_terms = kernel[0] * kernel[1] * x[3];
+  l.expand_paired = l.expands && !l.few_channels && pairs(target, x[3], channels) && PairedTerms(x[3]).blocks == 1;
   l.project_paired = l.projects && pairs(target, channels, results);
   l.rows = l.images * l.window.y.out;
   l.threads = target.compute_units;
@@ -115,6 +125,10 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, int64_t channel
   const bool whole_images = l.batch % l.window.y.in == 0 && l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0;
   l.ring = whole_images ? l.batch : round_up(l.batch + 2, l.batch);
   l.block = std::clamp<int64_t>(kRingFloats / (l.ring * l.window.x.in) / l.width, 1, 2) * l.width;
+  if (l.streams()) {
+    l.ring = round_up(l.batch + 2, l.batch);
+    if (l.projects) l.stripe = std::clamp<int64_t>(kNearFloats / row, 1, most_rows);
+  }
   each_stripe(l, [&](int64_t, Rows read) { l.stripe_inputs = std::max(l.stripe_inputs, read.last + 1 - read.first); });
   return l;
 }
@@ -132,6 +146,7 @@ struct Chain {
   Layout layout;
   const float *x = nullptr, *zeros = nullptr;
   int64_t x_pitch = 0;
+  ConvRows first;  // of few channels
   Pointwise expand, project;
   const float* w = nullptr;
   int64_t w_pitch = 0;
@@ -145,7 +160,7 @@ struct Chain {
 
 // The parts of a thread's scratch.
 struct Parts {
-  float *ring, *resting, *packed, *project;
+  float *ring, *resting, *packed, *project;  // packed: rows of x, as panels or padded
   explicit Parts(const Chain& chain) {
     const Layout& l = chain.layout;
     ring = chain.scratch + ThreadPool::this_thread() * chain.scratch_pitch;
@@ -168,7 +183,7 @@ void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, fl
            .segments = &segment,
            .count = 1,
            .b = set.b + panel * set.panel_stride,
-           .b_step = set.tn,
+           .b_step = set.b_step,
            .y = y,
            .y_pitch = y_pitch,
            .rows = rows,
@@ -193,8 +208,14 @@ class Ring {
  public:
   // `first`: the first row of x of all that will be asked for; `last`: the last of them.
   Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel)
-      : chain_(chain), parts_(parts), all_(all), next_(all.first), channel_(channel) {
+      : chain_(chain),
+        parts_(parts),
+        all_(all),
+        next_(all.first),
+        channel_(channel),
+        padded_(chain.first, parts.packed) {
     const Layout& l = chain.layout;
+    if (!l.expands) return;
     panel0_ = channel / l.width;
     panel1_ = panel0_ + ceil_div(std::min(l.block, l.channels - channel), l.width);
   }
@@ -202,6 +223,7 @@ class Ring {
     while (next_ <= row) expand(std::min(chain_.layout.batch, all_.last + 1 - next_));
   }
   const float* row(int64_t row) const { return slot(row); }
+  int64_t channel() const { return channel_; }
 
  private:
   float* slot(int64_t row) const {
@@ -212,7 +234,11 @@ class Ring {
     const Layout& l = chain_.layout;
     const int64_t pixel = (next_ - all_.first) * l.window.x.in, m = rows * l.window.x.in;
     float* const y = slot(next_) - channel_;  // tiles add the number of their column
-    if (l.expand_paired) {
+    if (l.few_channels) {
+      for (int64_t r = 0; r < rows; ++r)
+        conv_row(chain_.first, chain_.expand.panels, panel0_, panel1_, chain_.expand.epilogue, padded_.lines(next_ + r),
+                 y, l.block, r * l.window.x.in);
+    } else if (l.expand_paired) {
       PairedProduct product = chain_.expand.pairs;
       product.y = y;
       const float* a = parts_.packed + pixel * (product.terms.block + 2);
@@ -229,7 +255,8 @@ class Ring {
   const Rows all_;
   int64_t next_;
   const int64_t channel_;
-  int64_t panel0_, panel1_;
+  int64_t panel0_ = 0, panel1_ = 0;
+  PaddedRows padded_;
 };
 
 // Depthwise results of row o, channels [channel, channel + count). row(i) is row i of the source, `step` from pixel to
@@ -255,6 +282,17 @@ void depthwise_row(const Chain& chain, int64_t o, int64_t channel, int64_t count
   chain.depthwise(result, d);
 }
 
+// Rows [o0, o1) of depthwise results, the first at y, for the channels of a ring.
+void slide(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
+  const Layout& l = chain.layout;
+  for (int64_t o = o0; o < o1; ++o) {
+    ring.need(rows_read(l, o).last);
+    depthwise_row(
+        chain, o, ring.channel(), std::min(l.block, l.channels - ring.channel()),
+        y + (o - o0) * l.window.x.out * y_pitch, y_pitch, [&](int64_t i) { return ring.row(i); }, l.block);
+  }
+}
+
 // Rows [o0, o1) of depthwise results, the first at y.
 void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
   const Layout& l = chain.layout;
@@ -278,12 +316,7 @@ void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t 
                      0);
   for (int64_t c = 0; c < l.channels; c += l.block) {
     Ring ring(chain, parts, all, c);
-    for (int64_t o = o0; o < o1; ++o) {
-      ring.need(rows_read(l, o).last);
-      depthwise_row(
-          chain, o, c, std::min(l.block, l.channels - c), y + (o - o0) * line, y_pitch,
-          [&](int64_t i) { return ring.row(i); }, l.block);
-    }
+    slide(chain, ring, o0, o1, y, y_pitch);
   }
 }
 
@@ -307,15 +340,17 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
 void run_task(const Chain& chain, int64_t task) {
   const Layout& l = chain.layout;
   const Parts parts(chain);
-  const int64_t out_w = l.window.x.out, end = l.rows * (task + 1) / l.tasks;
-  for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe) {
+  const int64_t out_w = l.window.x.out, begin = l.rows * task / l.tasks, end = l.rows * (task + 1) / l.tasks;
+  Ring ring(chain, parts, {rows_read(l, begin).first, rows_read(l, end - 1).last}, 0);
+  for (int64_t o0 = begin; o0 < end; o0 += l.stripe) {
     const int64_t o1 = std::min(o0 + l.stripe, end);
-    if (!l.projects) {
-      depthwise_rows(chain, parts, o0, o1, chain.y + o0 * out_w * chain.y_pitch, chain.y_pitch);
-    } else {
-      depthwise_rows(chain, parts, o0, o1, parts.resting, l.channels);
-      project_rows(chain, parts, parts.resting, o0 * out_w, (o1 - o0) * out_w);
-    }
+    float* const to = l.projects ? parts.resting : chain.y + o0 * out_w * chain.y_pitch;
+    const int64_t pitch = l.projects ? l.channels : chain.y_pitch;
+    if (l.streams())
+      slide(chain, ring, o0, o1, to, pitch);
+    else
+      depthwise_rows(chain, parts, o0, o1, to, pitch);
+    if (l.projects) project_rows(chain, parts, to, o0 * out_w, (o1 - o0) * out_w);
   }
 }
 
@@ -339,6 +374,7 @@ Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, bool pa
   p.panels = make_panels(n, true, rows, call.tuning(), width);
   SITU_ASSERT(b.cols() == p.panels.tn && b.pitch == b.cols() && b.rows() == p.panels.panels * k);
   p.panels.b = b.f32();
+  p.panels.b_step = p.panels.tn;
   p.panels.panel_stride = k * p.panels.tn;
   return p;
 }
@@ -349,7 +385,8 @@ Work bind(const Call& call) {
   const Operand& w = call.in[static_cast<size_t>(shape_of.depthwise.w)];
   const ops::ChainStages stages = ops::chain_stages(call.attrs, w.cols());
   auto chain = std::make_shared<Chain>();
-  Layout& l = chain->layout = layout_of(x.shape(), stages, w.cols(), y.cols(), call.target);
+  const ir::Ints kernel = call.attrs.ints("kernel");
+  Layout& l = chain->layout = layout_of(x.shape(), stages, kernel, w.cols(), y.cols(), call.target);
   SITU_ASSERT(scratch.rows() == l.threads && scratch.cols() == std::max<int64_t>(1, l.scratch_floats()));
   chain->x = x.f32();
   chain->x_pitch = x.pitch;
@@ -364,8 +401,9 @@ Work bind(const Call& call) {
   chain->scratch = scratch.f32();
   chain->scratch_pitch = scratch.pitch;
   if (l.expands) {
-    chain->expand =
-        bind_pointwise(call, stages.expand, l.expand_paired, x.cols(), l.channels, l.batch * l.window.x.in, l.width);
+    chain->first = {l.first, x.f32(), x.pitch, x.cols()};
+    chain->expand = bind_pointwise(call, stages.expand, l.expand_paired, l.expand_terms, l.channels,
+                                   (l.few_channels ? 1 : l.batch) * l.window.x.in, l.width);
     chain->expand.pairs.y_pitch = l.block;
   }
   if (l.projects)
@@ -380,7 +418,12 @@ double seconds(const ops::OpView&, const device::Target&) { return 0; }  // the 
 void expand(device::Expansion& e) {
   const int64_t channels = ops::chain_channels(e.view());
   const ops::ChainStages stages = ops::chain_stages(e.attrs(), channels);
-  const Layout l = layout_of(e.view().in(0).shape, stages, channels, e.out_type(0).shape[3], e.target());
+  ir::Ints kernel{1, 1};
+  if (stages.expand.there) {
+    const Shape& w = e.view().in(stages.expand.w).shape;
+    kernel = {w[0], w[1]};
+  }
+  const Layout l = layout_of(e.view().in(0).shape, stages, kernel, channels, e.out_type(0).shape[3], e.target());
   ir::Values inputs = e.inputs();
   const auto pack = [&](const ops::ChainStage& stage, bool paired, int64_t k, int64_t n, int64_t width) {
     ir::Value& w = inputs[static_cast<size_t>(stage.w)];
@@ -391,7 +434,8 @@ void expand(device::Expansion& e) {
   if (l.expands) pack(stages.expand, l.expand_paired, l.expand_terms, channels, l.width);
   if (l.projects) pack(stages.project, l.project_paired, channels, l.results, panel_width(e.target().tuning));
   const Type scratch = f32({l.threads, std::max<int64_t>(1, l.scratch_floats())});
-  e.result(0, e.launch_all("conv_chain_rows", inputs, {e.out_type(0), scratch}, e.attrs())[0]);
+  e.result(0, e.launch_all("conv_chain_rows", inputs, {e.out_type(0), scratch},
+                           ir::Attrs(e.attrs()).set("kernel", kernel))[0]);
 }
 
 }  // namespace

@@ -1,0 +1,66 @@
+#include "backend/cpu/conv_rows.h"
+
+#include <algorithm>
+
+namespace situ::cpu {
+
+void PaddedRows::copy_row(int64_t image, int64_t row, float* to) const {
+  const ops::WindowAxis &wy = conv_.window.y, &wx = conv_.window.x;
+  const int64_t line = conv_.line(), channels = conv_.channels;
+  if (row < 0 || row >= wy.in) {
+    std::fill_n(to, line, 0.0f);
+    return;
+  }
+  const float* from = conv_.x + (image * wy.in + row) * wx.in * conv_.x_pitch;
+  const int64_t columns = std::min(wx.in, line / channels - wx.before), left = wx.before * channels;
+  std::fill_n(to, left, 0.0f);
+  std::fill(to + left + columns * channels, to + line, 0.0f);
+  if (conv_.x_pitch == channels)
+    std::copy_n(from, columns * channels, to + left);
+  else
+    for (int64_t i = 0; i < columns; ++i) std::copy_n(from + i * conv_.x_pitch, channels, to + left + i * channels);
+}
+
+const float* const* PaddedRows::lines(int64_t row) {
+  const ops::WindowAxis& wy = conv_.window.y;
+  const int64_t first = row % wy.out * wy.stride, image = row / wy.out, line = conv_.line();
+  if (image != image_) copied_ = first, image_ = image;
+  for (copied_ = std::max(copied_, first); copied_ < first + wy.kernel; ++copied_)
+    copy_row(image, copied_ - wy.before, copies_ + copied_ % wy.kernel * line);
+  for (int64_t r = 0; r < wy.kernel; ++r) lines_[r] = copies_ + (first + r) % wy.kernel * line;
+  return lines_;
+}
+
+void conv_row(const ConvRows& conv, const PanelSet& set, int64_t panel0, int64_t panel1, const TileEpilogue& epilogue,
+              const float* const* lines, float* y, int64_t y_pitch, int64_t first_row) {
+  const ops::WindowAxis& wx = conv.window.x;
+  const int64_t kernel_rows = conv.window.y.kernel, run = wx.kernel * conv.channels, step = wx.stride * conv.channels;
+  TileSegment segments[kMostKernelRows];
+  for (int64_t r = 0; r < kernel_rows; ++r) segments[r] = {r * run * set.b_step, run};
+  const float* pointers[kMostKernelRows * kMaxTileRows];
+  int64_t rows[kMaxTileRows];
+  Tile t{.a = pointers,
+         .segments = segments,
+         .count = kernel_rows,
+         .b_step = set.b_step,
+         .y = y,
+         .y_pitch = y_pitch,
+         .rows = rows,
+         .epilogue = epilogue.count ? &epilogue : nullptr};
+  for (int64_t q = 0; q < wx.out; q += set.mr) {
+    t.m = std::min(set.mr, wx.out - q);
+    for (int64_t i = 0; i < set.mr; ++i) {
+      const int64_t pixel = q + std::min(i, t.m - 1);
+      rows[i] = first_row + pixel;
+      for (int64_t r = 0; r < kernel_rows; ++r) pointers[r * set.mr + i] = lines[r] + pixel * step;
+    }
+    for (int64_t panel = panel0; panel < panel1; ++panel) {
+      t.b = set.b + panel * set.panel_stride;
+      t.col = panel * set.tn;
+      t.n = std::min(set.tn, set.n - t.col);
+      (t.col + set.tn <= set.n ? set.tile : set.last_tile)(t);
+    }
+  }
+}
+
+}  // namespace situ::cpu

@@ -59,11 +59,11 @@ constexpr int64_t kShortSum = 64;
     c##i##0 = plus_value(own0, a + i);                       \
     if constexpr (NV > 1) c##i##1 = plus_value(own1, a + i); \
   }
-#define SITU_SCALE(i)                                                         \
-  if constexpr (MR > i) {                                                     \
-    const Floats scale = fill(scales[i]);                                     \
-    c##i##0 = hn::Mul(hn::Mul(c##i##0, scale), scale0);                       \
-    if constexpr (NV > 1) c##i##1 = hn::Mul(hn::Mul(c##i##1, scale), scale1); \
+#define SITU_SCALE(i)                                                                    \
+  if constexpr (MR > i) {                                                                \
+    const Floats scale = fill(scales[i]);                                                \
+    c##i##0 = hn::MulAdd(hn::Mul(c##i##0, scale), scale0, begin0);                       \
+    if constexpr (NV > 1) c##i##1 = hn::MulAdd(hn::Mul(c##i##1, scale), scale1, begin1); \
   }
 
 // A pair of terms and a plain one (paired.h), for a row of a whose values lie `step` apart. Additions read them where
@@ -103,10 +103,12 @@ void run_tile(const Tile& t) {
   const int64_t width = lanes(), last = t.n - (NV - 1) * width;
   float* const y = t.y + t.col;
   const int words = t.epilogue ? t.epilogue->count : 0;
-  // A bias that comes first costs nothing where sums begin with it. Where they are long it would cost no less than a
-  // thousandth, but they would be rounded at its size term by term.
-  const bool begins = TERMS != Terms::paired && words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias &&
-                      !t.bias_by_row && !t.accumulate && t.count == 1 && t.segments[0].length <= kShortSum;
+  // A bias that comes first costs nothing where sums begin with it, or are scaled at the end. Where they are long and
+  // are not it would cost no less than a thousandth, but they would be rounded at its size term by term.
+  int64_t terms = 0;
+  for (int64_t s = 0; s < t.count; ++s) terms += t.segments[s].length;
+  const bool begins = words > 0 && t.epilogue->words[0].kind == ops::Epilogue::bias && !t.bias_by_row &&
+                      (TERMS == Terms::paired || (!t.accumulate && terms <= kShortSum));
   const auto begin = [&](int j) HWY_ATTR {
     return begins ? load_vector<NV>(t.epilogue->words[0].operand + t.col, j, last) : zeros();
   };

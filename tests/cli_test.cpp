@@ -221,9 +221,27 @@ TEST(Command, BenchCountsTheProgramsThatTheDriverCompiles) {
 }
 
 TEST(Command, DumpsEveryStage) {
-  for (const char* stage : {"model", "dead_code", "common_subexpressions", "constant_folding", "transpose_folding",
-                            "epilogue_fusion", "pointwise_fusion", "gradient_order", "update_grouping", "gradient_rows",
-                            "lower", "hoist", "launch_groups", "views", "settle", "order", "in_place", "place"}) {
+  for (const char* stage : {"model",
+                            "dead_code",
+                            "common_subexpressions",
+                            "constant_folding",
+                            "transpose_folding",
+                            "epilogue_fusion",
+                            "pointwise_fusion",
+                            "gradient_order",
+                            "update_grouping",
+                            "gradient_rows",
+                            "norm_fusion",
+                            "gradient_factors",
+                            "conv_chains",
+                            "lower",
+                            "hoist",
+                            "launch_groups",
+                            "views",
+                            "settle",
+                            "order",
+                            "in_place",
+                            "place"}) {
     const Result r = situ(std::string("dump lenet5 --device cpu --after ") + stage);
     EXPECT_EQ(r.code, 0) << r.text;
     EXPECT_NE(r.text.find("program train"), std::string::npos) << stage;

@@ -325,6 +325,46 @@ TEST(GradientParts, TheSecondStepOfALongSumIsLeftToTheUpdate) {
   EXPECT_EQ(after(gradient_parts, other), other);
 }
 
+// w[K,N] updated by a product of B samples, or by its factors; `rest`: what else reads the gradient, %5.
+std::string product_update(int samples, int k, int n, bool factors, const std::string& rest = "",
+                           const char* ta = "1") {
+  const std::string w = fmt::format("f32[{},{}]", k, n);
+  const std::string begin = fmt::format(
+      "state w : {0}\n%0 = input {{name=\"lr\"}} : f32[]\n%1 = input {{name=\"x\"}} : f32[{1},{2}]\n"
+      "%2 = input {{name=\"dy\"}} : f32[{1},{3}]\n%3 = read {{state=\"w\"}} : {0}\n",
+      w, samples, k, n);
+  const std::string gradient = factors ? fmt::format("%4 = concat(%1, %2) {{axis=1}} : f32[{},{}]\n", samples, k + n)
+                                       : fmt::format("%4 = matmul(%1, %2) {{ta={}}} : {}\n", ta, w);
+  return begin + gradient +
+         fmt::format("%5 = {}(%0, %3, %4) : {}\nwrite(%5) {{state=\"w\"}}\n{}", factors ? "sgd_factors" : "sgd", w,
+                     rest);
+}
+ir::Graph with_factors(const ir::Graph& graph) {
+  device::Tuning tuning;
+  tuning.set("update.samples", 8);
+  return gradient_factors(graph, tuning);
+}
+TEST(GradientFactors, FewSamplesAreLeftToTheUpdate) {
+  EXPECT_EQ(after(with_factors, product_update(8, 128, 128, false)), product_update(8, 128, 128, true));
+  EXPECT_EQ(after(with_factors, product_update(9, 128, 128, false)), product_update(9, 128, 128, false));
+  EXPECT_EQ(after(with_factors, product_update(8, 127, 128, false)), product_update(8, 127, 128, false));
+}
+TEST(GradientFactors, AGradientThatIsReadElsewhereIsMade) {
+  const std::string read = product_update(8, 128, 128, false, "output(%4) {name=\"g\"}\n");
+  EXPECT_EQ(after(with_factors, read), read);
+}
+TEST(GradientFactors, NoneWhereTheDeviceAsksForNone) {
+  const auto without = [](const ir::Graph& graph) { return gradient_factors(graph, {}); };
+  EXPECT_EQ(after(without, product_update(8, 128, 128, false)), product_update(8, 128, 128, false));
+}
+TEST(GradientFactors, OtherProductsStay) {
+  const std::string plain = product_update(128, 128, 128, false, "", "0");
+  device::Tuning tuning;
+  tuning.set("update.samples", 200);
+  const ir::Graph graph = ir::dead_code(gradient_factors(ir::parse("program p\n" + plain), tuning));
+  EXPECT_EQ(ir::print(graph), "program p\n" + plain);
+}
+
 // Panels of two weights, made where each is needed or both at once, then used.
 std::string two_packings(const char* first, const char* second, bool joined) {
   const std::string begin = "state v : f32[4,4]\nstate w : f32[4,4]\n%0 = read {state=\"w\"} : f32[4,4]\n",

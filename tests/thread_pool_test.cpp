@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "alloc_count.h"
 #include "base/error.h"
@@ -188,6 +190,35 @@ TEST(ThreadPool, RefusesToRunInsideItsOwnTask) {
     ThreadPool pool(threads);
     EXPECT_THROW(pool.run(2, [&](int64_t) { pool.run(2, [](int64_t) {}); }), Error);
   }
+}
+
+// Tasks that one thread runs share its number, and nothing else does at the time: what scratch memory relies on.
+TEST(ThreadPool, TellsTasksWhichThreadRunsThem) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    std::vector<std::atomic<int>> inside(static_cast<size_t>(threads));
+    std::atomic<bool> fine{true};
+    for (int round = 0; round < 20; ++round)
+      pool.run(64, [&](int64_t) {
+        const int thread = ThreadPool::this_thread();
+        if (thread < 0 || thread >= threads || inside[static_cast<size_t>(thread)]++ != 0) fine = false;
+        std::this_thread::yield();
+        --inside[static_cast<size_t>(thread)];
+      });
+    EXPECT_TRUE(fine) << threads;
+  }
+}
+TEST(ThreadPool, TheCallerIsItsFirstThreadInsideAnotherPoolToo) {
+  ThreadPool outer(3), inner(1);
+  std::atomic<bool> fine{true};
+  std::mutex one_at_a_time;
+  outer.run(30, [&](int64_t) {
+    const int before = ThreadPool::this_thread();
+    const std::lock_guard lock(one_at_a_time);
+    inner.run(2, [&](int64_t) { fine = fine && ThreadPool::this_thread() == 0; });
+    fine = fine && ThreadPool::this_thread() == before;
+  });
+  EXPECT_TRUE(fine);
 }
 
 TEST(ThreadPool, SeveralPoolsWorkSideBySide) {

@@ -133,8 +133,6 @@ class Chains {
 
 }  // namespace
 
-ir::Graph conv_chains(const ir::Graph& graph, const device::Device& device) {
-  return Chains(graph, device.target().tuning).run();
-}
+ir::Graph conv_chains(const ir::Graph& graph, const device::Tuning& tuning) { return Chains(graph, tuning).run(); }
 
 }  // namespace situ::pass

@@ -82,8 +82,8 @@ std::optional<ir::Values> factors_of(const ir::Graph& graph, const ir::Node& upd
 
 }  // namespace
 
-ir::Graph gradient_factors(const ir::Graph& graph, const device::Device& device) {
-  const int64_t most_samples = device.target().tuning.get("update.samples", 0);
+ir::Graph gradient_factors(const ir::Graph& graph, const device::Tuning& tuning) {
+  const int64_t most_samples = tuning.get("update.samples", 0);
   const auto users = ir::users_of(graph);
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {

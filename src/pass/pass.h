@@ -17,10 +17,10 @@ ir::Graph transpose_folding(const ir::Graph& graph);  // into matmul's flags; re
 ir::Graph epilogue_fusion(const ir::Graph& graph);    // bias, activation, residual, backward mask into matmul, conv
 ir::Graph pointwise_fusion(const ir::Graph& graph);   // chains and trees of pointwise ops into one `fused` node
 ir::Graph norm_fusion(const ir::Graph& graph, const device::Device& device);  // column statistics and their reader
-ir::Graph conv_chains(const ir::Graph& graph, const device::Device& device);  // a depthwise convolution, its neighbours
+ir::Graph conv_chains(const ir::Graph& graph, const device::Tuning& tuning);  // a depthwise convolution, its neighbours
 ir::Graph gradient_order(const ir::Graph& graph);   // a large weight's gradient after that of the data
 ir::Graph update_grouping(const ir::Graph& graph);  // one update node for all parameters that share its settings
-ir::Graph gradient_factors(const ir::Graph& graph, const device::Device& device);  // updates multiply gradients out
+ir::Graph gradient_factors(const ir::Graph& graph, const device::Tuning& tuning);  // updates multiply gradients out
 ir::Graph gradient_rows(const ir::Graph& graph);  // updates of biases add up the rows of their gradients
 
 // In launch lists:

@@ -37,8 +37,8 @@ class Compiler {
     for (const pass::Stage& pass : pass::pipeline({options_.fuse})) graph = stage(pass.name, pass.run(graph));
     if (!options_.fuse) return graph;
     graph = stage("norm_fusion", pass::norm_fusion(graph, device_));
-    graph = stage("gradient_factors", pass::gradient_factors(graph, device_));
-    return stage("conv_chains", pass::conv_chains(graph, device_));
+    graph = stage("gradient_factors", pass::gradient_factors(graph, device_.target().tuning));
+    return stage("conv_chains", pass::conv_chains(graph, device_.target().tuning));
   }
 
   ir::Graph lower(const ir::Graph& written) {

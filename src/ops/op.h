@@ -72,6 +72,7 @@ struct OpDef {
   std::vector<Alias> (*aliases)(const OpView&) = nullptr;  // outputs that may overwrite an input of the same type
   std::string_view examples;                               // "f32[4,10], i32[4]<10 {axis=1}; ..." -- see examples.h
   bool view = false;   // only renames memory: costs no launch where the layout allows
+  bool fused = false;  // made by fusion: a device with a candidate for it runs it whole, others what it expands to
   bool dense = false;  // kernels take no pitched operands: the planner copies slices before this op
   double (*scalar)(const double* args) = nullptr;  // set: a pointwise op without attributes, operands broadcast
 };

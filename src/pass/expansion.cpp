@@ -1,8 +1,8 @@
 // expansion.cpp -- ops that a device has no kernel for, and that say what they consist of, become their parts.
 //
 //   batch_norm(x, gamma, beta) -> moments(x), normalize(x, mean, rstd, gamma, beta)
-// A device has an op if it has a kernel of that name or a candidate. The pass stands before fusion, so that the parts
-// fuse with their neighbours. The oracle has every op, and expands none.
+// The pass stands before fusion, so that the parts fuse with their neighbours; what fusion makes (OpDef::fused) stays
+// whole where there is a candidate for it. The oracle has every op, and expands none.
 #include <algorithm>
 
 #include "ops/op.h"
@@ -12,11 +12,11 @@ namespace situ::pass {
 
 namespace {
 
-bool has_op(const device::Device& device, std::string_view op) {
-  if (device.has_kernel(op)) return true;
-  for (device::CandidateList list : device.candidates())
-    if (std::ranges::any_of(list, [&](const device::Candidate& c) { return c.op == op; })) return true;
-  return false;
+bool has_op(const device::Device& device, const ops::OpDef& op) {
+  if (device.has_kernel(op.name)) return true;
+  const auto runs = [&](const device::Candidate& c) { return c.op == op.name; };
+  return op.fused && std::ranges::any_of(device.candidates(),
+                                         [&](device::CandidateList list) { return std::ranges::any_of(list, runs); });
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ ir::Graph expansion(const ir::Graph& graph, const device::Device& device) {
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {
     const ops::OpDef* op = ops::find(node.op);
-    if (!op || !op->expand || has_op(device, node.op)) {
+    if (!op || !op->expand || has_op(device, *op)) {
       rebuild.copy(node);
       continue;
     }

@@ -135,7 +135,8 @@ OpList conv_chain() {
                                     .reference = reference,
                                     .magnitude = magnitude,
                                     .expand = expand,
-                                    .examples = kExamples}};
+                                    .examples = kExamples,
+                                    .fused = true}};
   return defs;
 }
 }  // namespace situ::ops::defs

@@ -233,7 +233,10 @@ constexpr OpDef update_op(std::string_view signature, Types (*type)(const OpView
 }
 template <const char* name, UpdateRule rule>
 constexpr OpDef factors_op(Types (*type)(const OpView&), std::string_view examples) {
-  OpDef op = update_op<name, rule>("as without _factors; g may be f32[B, K + N] for w: f32[K, N]", type, examples);
+  OpDef op = update_op<name, rule>(
+      "(scalars: float..., w: float, g: float, slots: float, ...) -> w, slots, ...; g may be f32[B, K + N] for w "
+      "f32[K, N]",
+      type, examples);
   op.expand = multiply_first<name>;
   return op;
 }

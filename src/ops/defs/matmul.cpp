@@ -80,6 +80,7 @@ constexpr std::string_view kExamples =
     "f32[5,7], f32[9,7] {tb=1}; f32[31,65], f32[15,65] {tb=1}; f32[3,1], f32[8,1] {tb=1};"
     "f32[7,5], f32[9,7] {ta=1, tb=1}; f32[33,16], f32[17,33] {ta=1, tb=1}; f32[64,1], f32[1,64] {ta=1, tb=1};"
     "f32[100,130], f32[130,70]; f32[300,20], f32[300,24] {ta=1}; f32[2,1000], f32[3,1000] {tb=1};"
+    "f32[7,333], f32[333,270], f32[270] {epilogue=\"bias+relu\"};"  // few rows, of a b that is cut by rows
     "f32[9,7], f32[7,15], f32[15] {epilogue=\"bias\"}; f32[7,9], f32[9,17] {epilogue=\"relu\"};"
     "f32[3,65], f32[65,8] {epilogue=\"relu6\"}; f32[9,5], f32[5,16], f32[9,16] {epilogue=\"residual\"};"
     "f32[9,7], f32[7,17], f32[9,17]*8 {epilogue=\"mask6\"};"

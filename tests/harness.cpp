@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -38,6 +39,13 @@ const ir::Node& node_of(const ir::Graph& graph, std::string_view op) {
   for (const ir::Node& node : graph.nodes)
     if (node.op == op) return node;
   fail("the graph has no {}", op);
+}
+
+bool runs_parts_of(const device::Device& device, const ops::OpDef& op) {
+  const auto is = [&](const device::Candidate& c) { return c.op == op.name; };
+  return op.fused && !device.has_kernel(op.name) &&
+         std::ranges::none_of(device.candidates(),
+                              [&](device::CandidateList list) { return std::ranges::any_of(list, is); });
 }
 
 std::string scratch_folder() {

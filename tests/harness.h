@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "ir/graph.h"
+#include "ops/op.h"
 
 namespace situ::test {
 
@@ -13,6 +14,9 @@ namespace situ::test {
 device::Device* device_under_test(const std::string& name);
 // The only node of a graph with this op.
 const ir::Node& node_of(const ir::Graph& graph, std::string_view op);
+// An op that fusion makes for other devices: here its parts run, which are tested by themselves, and what lies between
+// them may be stored as half.
+bool runs_parts_of(const device::Device& device, const ops::OpDef& op);
 std::string scratch_folder();  // of this process, removed at exit: what lasts longer than a TemporaryFolder
 // The work raises an error of this kind whose sentence has this part.
 void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind = ErrorKind::user);

@@ -41,14 +41,6 @@ bool holds_halves(const ir::Graph& graph, const device::Device& device) {
   return std::ranges::any_of(types, [](const Type& type) { return type.dtype == DType::f16; });
 }
 
-// An op that fusion makes for other devices: here its parts run, which are tested by themselves.
-bool runs_parts_of(const device::Device& device, const ops::OpDef& op) {
-  const auto is = [&](const device::Candidate& c) { return c.op == op.name; };
-  return op.fused && !device.has_kernel(op.name) &&
-         std::ranges::none_of(device.candidates(),
-                              [&](device::CandidateList list) { return std::ranges::any_of(list, is); });
-}
-
 class Kernels : public testing::TestWithParam<Case> {};
 
 TEST_P(Kernels, AgreeWithTheOracle) {

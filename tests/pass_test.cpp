@@ -345,22 +345,32 @@ ir::Graph with_factors(const ir::Graph& graph) {
   return gradient_factors(graph, tuning);
 }
 TEST(GradientFactors, FewSamplesAreLeftToTheUpdate) {
-  EXPECT_EQ(after(with_factors, product_update(8, 128, 128, false)), product_update(8, 128, 128, true));
-  EXPECT_EQ(after(with_factors, product_update(9, 128, 128, false)), product_update(9, 128, 128, false));
-  EXPECT_EQ(after(with_factors, product_update(8, 127, 128, false)), product_update(8, 127, 128, false));
+  EXPECT_EQ(after(with_factors, product_update(8, 512, 512, false)), product_update(8, 512, 512, true));
+  EXPECT_EQ(after(with_factors, product_update(9, 512, 512, false)), product_update(9, 512, 512, false));
+  EXPECT_EQ(after(with_factors, product_update(8, 511, 512, false)), product_update(8, 511, 512, false));
 }
 TEST(GradientFactors, AGradientThatIsReadElsewhereIsMade) {
-  const std::string read = product_update(8, 128, 128, false, "output(%4) {name=\"g\"}\n");
+  const std::string read = product_update(8, 512, 512, false, "output(%4) {name=\"g\"}\n");
   EXPECT_EQ(after(with_factors, read), read);
 }
 TEST(GradientFactors, NoneWhereTheDeviceAsksForNone) {
   const auto without = [](const ir::Graph& graph) { return gradient_factors(graph, {}); };
-  EXPECT_EQ(after(without, product_update(8, 128, 128, false)), product_update(8, 128, 128, false));
+  EXPECT_EQ(after(without, product_update(8, 512, 512, false)), product_update(8, 512, 512, false));
+}
+TEST(GradientFactors, ABiasFindsItsRowsThere) {
+  const std::string begin =
+      "state b : f32[512]\nstate w : f32[512,512]\n%0 = input {name=\"lr\"} : f32[]\n%1 = input {name=\"x\"} : "
+      "f32[8,512]\n%2 = input {name=\"dy\"} : f32[8,512]\n%3 = read {state=\"w\"} : f32[512,512]\n%4 = read "
+      "{state=\"b\"} : f32[512]\n";
+  const std::string end = " : f32[512,512], f32[512]\nwrite(%6) {state=\"w\"}\nwrite(%7) {state=\"b\"}\n";
+  EXPECT_EQ(
+      after(with_factors, begin + "%5 = matmul(%1, %2) {ta=1} : f32[512,512]\n%6, %7 = sgd(%0, %3, %5, %4, %2)" + end),
+      begin + "%5 = concat(%1, %2) {axis=1} : f32[8,1024]\n%6, %7 = sgd_factors(%0, %3, %5, %4, %5)" + end);
 }
 TEST(GradientFactors, OtherProductsStay) {
-  const std::string plain = product_update(128, 128, 128, false, "", "0");
+  const std::string plain = product_update(512, 512, 512, false, "", "0");
   device::Tuning tuning;
-  tuning.set("update.samples", 200);
+  tuning.set("update.samples", 1000);
   const ir::Graph graph = ir::dead_code(gradient_factors(ir::parse("program p\n" + plain), tuning));
   EXPECT_EQ(ir::print(graph), "program p\n" + plain);
 }

@@ -28,9 +28,10 @@ Sum sum_of_terms(const RefTensor& gradient, const Type& parameter, int64_t eleme
   };
   const int64_t count = parameter.count(), width = gradient.shape().cols();
   if (const int64_t rows = gradient_factors(gradient.type, parameter)) {
-    const int64_t n = parameter.shape[1], k = element / n;
+    const int64_t n = parameter.shape.cols(), k = element / n;
+    const bool bias = parameter.shape.rank() == 1;
     for (int64_t b = 0; b < rows; ++b)
-      add(gradient[b * width + k] * gradient[b * width + parameter.shape[0] + element % n]);
+      add((bias ? 1 : gradient[b * width + k]) * gradient[b * width + width - n + element % n]);
     return sum;
   }
   for (int64_t e = element; e < gradient.count(); e += count) add(gradient[e]);
@@ -84,7 +85,8 @@ int64_t gradient_parts(const Type& gradient, const Type& parameter) {
 
 int64_t gradient_factors(const Type& gradient, const Type& parameter) {
   const Shape &f = gradient.shape, &w = parameter.shape;
-  const bool fits = gradient.dtype == parameter.dtype && f.rank() == 2 && w.rank() == 2 && f[1] == w[0] + w[1];
+  const bool fits = gradient.dtype == parameter.dtype && f.rank() == 2 &&
+                    (w.rank() == 2 ? f[1] == w[0] + w[1] : w.rank() == 1 && f[1] > w[0]);
   return fits && gradient_parts(gradient, parameter) == 0 ? f[0] : 0;
 }
 

@@ -3,7 +3,8 @@
 //   op(lr, [step], [factor], then w, g, slots... of each member) -> w, slots... of each member, in place
 //   g may come in parts, [S, ..] with S times the elements of w: their sum in order is the gradient (not for ema)
 //   op_factors: g may also come as a product's factors, [B, K + N] for a parameter [K, N], whose rows are those of the
-//   layer's input and of dy side by side: g[k,n] = sum over b of f[b,k] f[b,K+n]. It is never written to memory then
+//   layer's input and of dy side by side: g[k,n] = sum over b of f[b,k] f[b,K+n]. It is never written to memory then.
+//   For the layer's bias, [N], the same tensor's last N columns are its rows: g[n] = sum over b of f[b,K+n]
 //   guarded=1: a factor of 0 skips the step, whatever the gradients hold; all stays as it is
 //   g = factor * g (clipped=1);   g = clamp(g, -clip_value, clip_value) (clip_value > 0);   then the op's own rule
 // Which scalars and slots an op takes follows from its name and attributes, so passes and kernels need no list of them.

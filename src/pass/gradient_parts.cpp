@@ -10,6 +10,7 @@
 // what layers with few weights and many pixels are split into.
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "ir/dead_code.h"
@@ -20,9 +21,9 @@
 namespace situ::pass {
 namespace {
 
-constexpr int64_t kMostBytes = 256 * 1024;  // of all parts of a gradient
-constexpr int64_t kFewestProducts = 16384;  // elements of a gradient that is left to its update as factors
-constexpr int64_t kMostRows = 128;          // of a tensor whose columns are summed: one chain of additions
+constexpr int64_t kMostBytes = 256 * 1024;    // of all parts of a gradient
+constexpr int64_t kFewestProducts = 1 << 18;  // elements of a gradient that is left to its update as factors: a MiB
+constexpr int64_t kMostRows = 128;            // of a tensor whose columns are summed: one chain of additions
 
 // The operand of a sum, if its parts may stand in the sum's place.
 using PartsOf = std::optional<ir::Value> (*)(const ir::Graph&, const ir::Node& sum, const Type& parameter);
@@ -94,17 +95,26 @@ ir::Graph gradient_factors(const ir::Graph& graph, const device::Tuning& tuning)
     }
     const ops::UpdateLayout layout = ops::update_layout(node.op, node.attrs);
     const auto first = static_cast<size_t>(layout.scalars()), each = static_cast<size_t>(layout.each());
-    bool any = false;
+    std::map<size_t, ir::Value> taken;  // factors by the input in whose place they stand
+    std::map<ir::Value, ir::Value> by_dy;
     for (size_t i = first; i < node.inputs.size(); i += each) {
       const ir::Value g = node.inputs[i + 1];
       if (users[static_cast<size_t>(g)].size() != 1) continue;
       if (const auto factors = factors_of(graph, node, i, most_samples)) {
-        rebuild.map(g, ops::emit(rebuild.to, "concat", rebuild(*factors), {{"axis", int64_t{1}}}));
-        any = true;
+        taken[i + 1] = ops::emit(rebuild.to, "concat", rebuild(*factors), {{"axis", int64_t{1}}});
+        rebuild.map(g, taken[i + 1]);
+        by_dy[(*factors)[1]] = taken[i + 1];
       }
     }
+    // A bias whose gradient are the rows of the same dy finds them there, too: else they would be copied.
+    for (size_t i = first; i < node.inputs.size(); i += each)
+      if (const auto it = by_dy.find(node.inputs[i + 1]); it != by_dy.end())
+        if (ops::gradient_factors(rebuild.to.type(it->second), graph.type(node.inputs[i])) > 0)
+          taken[i + 1] = it->second;
     rebuild.copy(node);
-    if (any) rebuild.to.nodes.back().op = with_factors;
+    if (taken.empty()) continue;
+    rebuild.to.nodes.back().op = with_factors;
+    for (const auto& [input, factors] : taken) rebuild.to.nodes.back().inputs[input] = factors;
   }
   return ir::dead_code(rebuild.to);
 }

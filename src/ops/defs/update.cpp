@@ -182,6 +182,7 @@ constexpr std::string_view kEma =
 // With a gradient's factors: whole vectors of columns and others, few rows and many, beside plain gradients and parts.
 constexpr std::string_view kSgdFactors =
     "f32[]=0.1, f32[9,33], f32[4,42], f32[9,33], f32[33], f32[4,33], f32[33] {momentum=0.9, decay=0.01};"
+    "f32[]=0.1, f32[9,33], f32[4,42], f32[33], f32[4,42], f32[7], f32[3,7] {decay=0.01};"
     "f32[]=0.1, f32[6,64], f32[1,70], f32[3], f32[3] {clip_value=0.3}; f32[]=0.1, f32[]=0.25, f32[13,2100], "
     "f32[3,2113] "
     "{clipped=1}; f32[]=0.1, f32[]=0, f32[5,7], f32[2,12] {clipped=1, guarded=1};"
@@ -213,8 +214,9 @@ Values multiply_first(Graph& graph, const Values& in, const Attrs& attrs) {
   for (auto i = static_cast<size_t>(layout.scalars()); i < in.size(); i += static_cast<size_t>(layout.each())) {
     const Type w = graph.type(in[i]);
     if (gradient_factors(graph.type(in[i + 1]), w) == 0) continue;
-    const Values factors = emit_all(graph, "split", {in[i + 1]}, {{"axis", int64_t{1}}, {"sizes", w.shape.dims()}});
-    inputs[i + 1] = emit(graph, "matmul", factors, {{"ta", int64_t{1}}});
+    const int64_t n = w.shape.cols(), k = graph.type(in[i + 1]).shape[1] - n;
+    const Values factors = emit_all(graph, "split", {in[i + 1]}, {{"axis", int64_t{1}}, {"sizes", Ints{k, n}}});
+    inputs[i + 1] = w.shape.rank() == 1 ? factors[1] : emit(graph, "matmul", factors, {{"ta", int64_t{1}}});
   }
   return emit_all(graph, with.substr(0, with.size() - kFactors.size()), inputs, attrs);
 }

@@ -19,6 +19,7 @@
 #include "backend/cpu/epilogue-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/tile.h"
+#include "ops/conv_chain.h"
 #include "ops/window.h"
 
 #ifndef SITU_BACKEND_CPU_DEPTHWISE3_ONCE_
@@ -448,12 +449,7 @@ Work bind_dw(const Call& call) {
 bool fits(const ops::OpView& v, const Shape& x, int64_t channels, const ir::Ints& kernel) {
   const int64_t groups = v.attrs.integer("groups", 1);
   if (groups != x[3] || groups != channels || groups < 2 || groups > kMaxChannels) return false;
-  if (kernel != ir::Ints{3, 3}) return false;
-  const ops::Window window = ops::window_of(v.attrs, {x[1], x[2]}, kernel);
-  const auto plain = [](const ops::WindowAxis& a) {
-    return a.dilation == 1 && a.stride <= 2 && a.before >= 0 && a.before <= 2;
-  };
-  return plain(window.y) && plain(window.x) && window.y.stride == window.x.stride;
+  return ops::chain_takes(v.attrs, {x[1], x[2]}, kernel);
 }
 ir::Ints taps_of(const Shape& w) { return {w[0], w[1]}; }
 bool accepts_forward(const ops::OpView& v, const device::Target&) {

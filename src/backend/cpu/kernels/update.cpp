@@ -335,13 +335,13 @@ void add_product(Update& u, std::span<const Operand> in, std::span<const Operand
 void add_member(Update& u, std::span<const Operand> in, std::span<const Operand> out) {
   for (const Operand& o : in) need_dense(o);
   for (const Operand& o : out) need_dense(o);
-  if (const int64_t terms = ops::gradient_factors(in[1].type, in[0].type)) return add_product(u, in, out, terms);
-  const int64_t count = in[0].type.count();
+  const int64_t terms = ops::gradient_factors(in[1].type, in[0].type), count = in[0].type.count();
+  if (terms && in[0].shape().rank() == 2) return add_product(u, in, out, terms);
   for (int64_t c = 0; c < count; c += kPiece) {
     Piece p = piece_of(in, out, c, std::min(kPiece, count - c));
-    p.g = in[1].f32() + c;
-    p.parts = ops::gradient_parts(in[1].type, in[0].type);
-    p.stride = count;
+    p.g = in[1].f32() + c + (terms ? in[1].cols() - count : 0);  // of factors, the last columns
+    p.parts = terms ? terms : ops::gradient_parts(in[1].type, in[0].type);
+    p.stride = terms ? in[1].cols() : count;
     u.pieces.push_back(p);
   }
 }

@@ -10,6 +10,7 @@
 #include "ir/verify.h"
 #include "ops/examples.h"
 #include "pass/pass.h"
+#include "plan/plan.h"
 #include "step/devices.h"
 #include "step/run.h"
 #include "step/self_test.h"
@@ -90,6 +91,33 @@ TEST(ConvChains, MayBeginWithAFirstConvolution) {
             inputs +
                 "%3 = conv_chain(%0, %1, %2) {depthwise=\"\", expand=\"\", expand_pad=[1,1,1,1], "
                 "expand_stride=[2,2]} : f32[1,3,3,8]\noutput(%3) {name=\"y\"}\n");
+}
+
+// One and a half vectors have a tile of their own where they are one panel, not where panels are narrower.
+TEST(Tiles, TwentyFourColumnsInPanelsOfAnyWidth) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  ops::OpDef op = ops::get("conv2d");
+  op.examples =
+      "f32[2,5,7,9], f32[1,1,9,24], f32[24], f32[2,5,7,24] {epilogue=\"bias+residual+relu6\"}; f32[1,9,5,6], "
+      "f32[3,3,6,24], f32[1,7,3,24]*8 {epilogue=\"mask6\"}; f32[1,3,3,80], f32[1,1,80,24], f32[1,3,3,24] "
+      "{epilogue=\"relu+mask\"}";
+  for (int64_t columns : {8, 16, 24, 32, 64}) {
+    device::DeviceOptions options;
+    options.tuning.set("gemm.TN", columns);
+    const auto device = step::open_device("cpu", options);
+    for (const ops::Example& example : ops::examples(op))
+      for (const step::Layout layout : {step::Layout::dense, step::Layout::pitched}) {
+        const ir::Graph graph = step::single_op_graph(op, example, layout);
+        const ops::OpView view = ops::view_of(graph, step::op_node(graph, op));
+        for (const device::Candidate* candidate : plan::candidates_for(*device, view)) {
+          SCOPED_TRACE(fmt::format("panels of {} columns, {} by {}", columns, example.text, candidate->name));
+          device->choices = {{device::node_key(view), std::string(candidate->name)}};
+          std::string where;
+          EXPECT_LE(step::error_in_tolerances(*device, op, example, layout, 1, &where), 1) << where;
+        }
+        device->choices.clear();
+      }
+  }
 }
 
 // More images than tasks, fewer, and images cut by tasks: rows that two tasks expand, rings that go round.

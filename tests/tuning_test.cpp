@@ -36,6 +36,7 @@ std::vector<Key> opencl_keys() {
 std::vector<Key> cpu_keys() {
   return {{"gemm.MR", {6, 8}},
           {"gemm.MR1", {6, 8}},
+          {"gemm.MR2", {6, 8}},
           {"gemm.TN", {8, 16, 32, 64}},
           {"gemm.MC", {24, 48, 96}},
           {"gemm.KC", {8, 64, 512}},
@@ -117,7 +118,8 @@ const char* const kTuned[] = {"matmul",        "conv2d",
                               "slice",         "upsample",
                               "lstm",          "gru_grad",
                               "attention",     "attention_dkv",
-                              "rmsprop",       "square_sum"};
+                              "rmsprop",       "square_sum",
+                              "conv_chain"};
 
 TEST(RandomTunings, OpenclKernelsAgreeWithTheOracle) {
   if (!device_under_test("opencl")) GTEST_SKIP() << "opencl is left out by SITU_TEST_DEVICES";

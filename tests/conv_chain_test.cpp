@@ -82,6 +82,19 @@ TEST(ConvChains, OtherWindowsAndEpiloguesStayApart) {
   masked.replace(masked.find("conv2d(%5, %3)"), 14, "conv2d(%5, %3, %5)");
   EXPECT_EQ(after(chains_of(1000), masked), masked);
 }
+// As in MobileNetV1: what ends one chain cannot begin the next, which then begins with its depthwise convolution.
+TEST(ConvChains, FollowEachOther) {
+  const std::string inputs =
+      "%0 = input {name=\"x\"} : f32[1,4,5,2]\n%1 = input {name=\"w\"} : f32[3,3,1,2]\n"
+      "%2 = input {name=\"u\"} : f32[1,1,2,2]\n";
+  const std::string pad = "pad=[1,1,1,1]", type = " : f32[1,4,5,2]\n";
+  EXPECT_EQ(after(chains_of(1000), inputs + "%3 = conv2d(%0, %1) {groups=2, " + pad + "}" + type +
+                                       "%4 = conv2d(%3, %2)" + type + "%5 = conv2d(%4, %1) {groups=2, " + pad + "}" +
+                                       type + "%6 = conv2d(%5, %2)" + type + "output(%6) {name=\"y\"}\n"),
+            inputs + "%3 = conv_chain(%0, %1, %2) {depthwise=\"\", " + pad + ", project=\"\"}" + type +
+                "%4 = conv_chain(%3, %1, %2) {depthwise=\"\", " + pad + ", project=\"\"}" + type +
+                "output(%4) {name=\"y\"}\n");
+}
 TEST(ConvChains, MayBeginWithAFirstConvolution) {
   const std::string inputs =
       "%0 = input {name=\"x\"} : f32[1,9,9,3]\n%1 = input {name=\"v\"} : f32[3,3,3,8]\n"

@@ -35,8 +35,8 @@ class Chains {
     std::map<size_t, Links> at;  // by the node that ends a chain
     std::vector<bool> gone(graph_.nodes.size());
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      const Links links = links_of(n);
-      if (links.depthwise == kNone || (links.expand != kNone && gone[links.expand])) continue;
+      const Links links = links_of(n, gone);
+      if (links.depthwise == kNone) continue;
       at[links.project != kNone ? links.project : n] = links;
       for (size_t node : {links.expand, links.depthwise, links.project})
         if (node != kNone) gone[node] = true;
@@ -55,7 +55,6 @@ class Chains {
   const ir::Node& node(size_t n) const { return graph_.nodes[n]; }
   const Shape& shape(Value v) const { return graph_.type(v).shape; }
   const Shape& image(size_t n) const { return shape(node(n).inputs[0]); }
-  const Shape& result(size_t n) const { return shape(node(n).outputs[0]); }
   bool is_conv(size_t n) const { return node(n).op == "conv2d" && graph_.type(node(n).outputs[0]).dtype == DType::f32; }
   int64_t weights(size_t n) const { return n == kNone ? 0 : shape(node(n).inputs[1]).count(); }
   bool read_once(size_t n) const { return users_[static_cast<size_t>(node(n).outputs[0])].size() == 1; }
@@ -94,10 +93,11 @@ class Chains {
     return user;
   }
 
-  // The chain around depthwise convolution n: as many of the three as the weights allow.
-  Links links_of(size_t n) const {
+  // The chain around depthwise convolution n: as many of the three as the weights allow, none of which is gone.
+  Links links_of(size_t n, const std::vector<bool>& gone) const {
     if (most_weights_ == 0 || !is_depthwise(n)) return {};
     Links links{expand_of(n), n, project_of(n)};
+    if (links.expand != kNone && gone[links.expand]) links.expand = kNone;
     if (weights(links.expand) + weights(links.project) > most_weights_) links.project = kNone;
     if (weights(links.expand) > most_weights_) links.expand = kNone;
     return links.expand == kNone && links.project == kNone ? Links{} : links;

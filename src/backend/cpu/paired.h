@@ -30,6 +30,9 @@ inline constexpr int64_t kMostPairedTerms = 258;
 // pairs would make noise of.
 inline constexpr int64_t kFewestPaired = 16, kFewestPairedSamples = 128;
 
+// Whether pairs make up for packing where a direct way would pack nothing: in convolutions of 1x1.
+inline bool pays_to_pair(int64_t terms, int64_t columns) { return terms >= 24 && columns >= 64; }
+
 // How the terms of a product are cut into blocks, by their number alone.
 struct PairedTerms {
   int64_t k = 0, block = 0, blocks = 0;

@@ -29,7 +29,6 @@ constexpr int64_t kEnoughPixels = 40;          // to be expanded at a time: a fe
 constexpr int64_t kProjectRows = 96;           // to be projected at a time
 constexpr int64_t kTasksPerThread = 4;         // for an even split
 constexpr int64_t kTaskPixels = 72;            // fewest results of a task: whole register tiles
-constexpr int64_t kFewestPairedTerms = 24, kFewestPairedColumns = 64;
 
 // What shapes and threads decide, for the graph and the kernel alike.
 struct Layout {
@@ -67,7 +66,7 @@ struct Layout {
 };
 
 bool pairs(const device::Target& target, int64_t terms, int64_t columns) {
-  return pairs_terms(target) && terms >= kFewestPairedTerms && columns >= kFewestPairedColumns;
+  return pairs_terms(target) && pays_to_pair(terms, columns);
 }
 
 // Rows of x, counted over all images, that result row o reads: the first and the last of those inside the image.
@@ -79,14 +78,15 @@ Rows rows_read(const Layout& l, int64_t o) {
   const int64_t image = o / w.out * w.in, top = w.position(o % w.out, 0);
   return {image + std::clamp<int64_t>(top, 0, w.in - 1), image + std::clamp<int64_t>(top + 2, 0, w.in - 1)};
 }
-// Calls visit(task, the rows of x that it reads) for each stripe of each task.
-template <typename Visit>
-void each_stripe(const Layout& l, const Visit& visit) {
+// The most rows of x that a stripe of a task reads.
+int64_t most_inputs(const Layout& l) {
+  int64_t most = 0;
   for (int64_t task = 0; task < l.tasks; ++task) {
     const int64_t end = l.rows * (task + 1) / l.tasks;
     for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe)
-      visit(task, Rows{rows_read(l, o0).first, rows_read(l, std::min(o0 + l.stripe, end) - 1).last});
+      most = std::max(most, rows_read(l, std::min(o0 + l.stripe, end) - 1).last + 1 - rows_read(l, o0).first);
   }
+  return most;
 }
 
 // How many rows are expanded at a time: enough pixels for whole tiles; of images that are smaller, whole ones.
@@ -129,7 +129,7 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
     l.ring = round_up(l.batch + 2, l.batch);
     if (l.projects) l.stripe = std::clamp<int64_t>(kNearFloats / row, 1, most_rows);
   }
-  each_stripe(l, [&](int64_t, Rows read) { l.stripe_inputs = std::max(l.stripe_inputs, read.last + 1 - read.first); });
+  l.stripe_inputs = most_inputs(l);
   return l;
 }
 
@@ -206,7 +206,7 @@ void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, fl
 // Expands rows of x into the ring as they are needed, for one block of channels.
 class Ring {
  public:
-  // `first`: the first row of x of all that will be asked for; `last`: the last of them.
+  // `all`: the rows that will be asked for.
   Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel)
       : chain_(chain),
         parts_(parts),

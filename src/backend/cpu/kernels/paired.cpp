@@ -60,8 +60,8 @@ Cut cut_of(int64_t m, int64_t n, int64_t k, const device::Target& target) {
   const int64_t most = ceil_div(m, kPairedRows) * panels, fewest_rows = ceil_div(m, kMostRows);
   Cut best;
   int64_t least = 0;
-  for (int64_t wanted : {threads * (large ? 4 : 1), threads * (large ? 4 : 2)}) {
-    wanted = std::min(wanted, most);
+  for (int64_t each = large ? 4 : 1; each <= (large ? 4 : 2); ++each) {  // units a thread
+    const int64_t wanted = std::min(threads * each, most);
     for (int64_t row_blocks = fewest_rows; row_blocks <= std::max(wanted, fewest_rows + threads); ++row_blocks) {
       Cut cut;
       cut.rows = round_up(ceil_div(m, row_blocks), kPairedRows);
@@ -171,7 +171,7 @@ double seconds(const ops::OpView& v, const device::Target& target) {
 // gradient, whose b is packed too.
 double rank(const ops::OpView& v, const device::Target&) {
   const Product p = product_of(v);
-  return p.k >= 24 && p.n >= 64 && (!p.ta || p.m >= 64) ? -1 : 2;
+  return pays_to_pair(p.k, p.n) && (!p.ta || p.m >= 64) ? -1 : 2;
 }
 
 constexpr int64_t kMostPanelRows = 384;  // of a, which all panels of b meet: a block of them stays in the L2 cache

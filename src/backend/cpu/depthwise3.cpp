@@ -1,0 +1,128 @@
+// depthwise3.cpp -- rows of a depthwise convolution that lie in the nearest cache, one vector of channels after the
+// other: no prefetching, and what a loop needs in registers.
+#include "backend/cpu/depthwise3.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/depthwise3.cpp"
+#include <hwy/foreach_target.h>
+// The order matters: highway.h after foreach_target.h.
+#include "backend/cpu/depthwise3-inl.h"
+#include "backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace situ::cpu::HWY_NAMESPACE {
+namespace {
+
+// x u + y v + z w
+HWY_INLINE Floats three(Floats x, Floats y, Floats z, Floats u, Floats v, Floats w) {
+  return hn::MulAdd(z, w, hn::MulAdd(y, v, hn::Mul(x, u)));
+}
+
+// Products of a column are summed before they meet those of others, or each result would be a chain of nine
+// multiply-adds, whose latency shows.
+#define SITU_NEAR_ROW                                                                                   \
+  const int64_t left = d.channels - c, pitch = d.y_pitch, columns = row.columns, results = row.results; \
+  const int64_t step0 = row.lines.step[0], step1 = row.lines.step[1], step2 = row.lines.step[2];        \
+  const float *p0 = row.lines.first[0] + c, *p1 = row.lines.first[1] + c, *p2 = row.lines.first[2] + c; \
+  Floats u0, v0, w0, u1, v1, w1, u2, v2, w2; /* taps 0, 1, 2 of the three lines */                      \
+  load_weights(row.weights, 0, c, left, u0, v0, w0);                                                    \
+  load_weights(row.weights, 1, c, left, u1, v1, w1);                                                    \
+  load_weights(row.weights, 2, c, left, u2, v2, w2);                                                    \
+  const Floats begin = begin_of(d.range, c, left), low = fill(d.range.low), high = fill(d.range.high);  \
+  float* to = d.y + row.pixel0 * pitch + c;                                                             \
+  const auto put_next = [&](Floats sum) HWY_ATTR {                                                      \
+    store_up_to<WHOLE>(at_most(high, at_least(low, sum)), to, left);                                    \
+    to += pitch;                                                                                        \
+  };
+
+template <bool WHOLE>
+void near_by_one(const DepthwiseResult& d, const DepthwiseRow& row, int64_t c) {
+  SITU_NEAR_ROW
+  Floats begun = begin, half = begin;
+  int64_t i = 0, o = row.before - 2;  // the result that column i finishes
+  const auto next_column = [&]() HWY_ATTR {
+    const Floats x = load_up_to<WHOLE>(p0, left), y = load_up_to<WHOLE>(p1, left), z = load_up_to<WHOLE>(p2, left);
+    p0 += step0, p1 += step1, p2 += step2;
+    const Floats done = hn::Add(half, three(x, y, z, u2, v2, w2));
+    half = hn::Add(begun, three(x, y, z, u1, v1, w1));
+    begun = plus(begin, x, y, z, u0, v0, w0);
+    return done;
+  };
+  for (; o < 0 && i < columns; ++o, ++i) next_column();
+  for (; o < results && i < columns; ++o, ++i) put_next(next_column());
+  for (; o < results; ++o) {  // what the image's last columns began
+    if (o >= 0) put_next(half);
+    half = begun;
+    begun = begin;
+  }
+}
+
+template <bool WHOLE>
+void near_by_two(const DepthwiseResult& d, const DepthwiseRow& row, int64_t c) {
+  SITU_NEAR_ROW
+  Floats x, y, z;
+  int64_t i = -row.before;
+  p0 += i * step0, p1 += i * step1, p2 += i * step2;
+  const auto next_column = [&]() HWY_ATTR {
+    const bool inside = i >= 0 && i < columns;
+    x = inside ? load_up_to<WHOLE>(p0, left) : zeros();
+    y = inside ? load_up_to<WHOLE>(p1, left) : zeros();
+    z = inside ? load_up_to<WHOLE>(p2, left) : zeros();
+    p0 += step0, p1 += step1, p2 += step2;
+    ++i;
+  };
+  next_column();
+  for (int64_t o = 0; o < results; ++o) {
+    const Floats begun = plus(begin, x, y, z, u0, v0, w0);
+    next_column();
+    const Floats half = hn::Add(begun, three(x, y, z, u1, v1, w1));
+    next_column();
+    put_next(hn::Add(half, three(x, y, z, u2, v2, w2)));
+  }
+}
+#undef SITU_NEAR_ROW
+
+template <int STRIDE>
+void near_row(const DepthwiseResult& d, const DepthwiseRow& row) {
+  int64_t c = 0;
+  for (; c + lanes() <= d.channels; c += lanes())
+    STRIDE == 1 ? near_by_one<true>(d, row, c) : near_by_two<true>(d, row, c);
+  if (c < d.channels) STRIDE == 1 ? near_by_one<false>(d, row, c) : near_by_two<false>(d, row, c);
+}
+
+DepthwiseForward near_row_function(int64_t stride) { return stride == 1 ? near_row<1> : near_row<2>; }
+
+}  // namespace
+}  // namespace situ::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace situ::cpu {
+namespace {
+HWY_EXPORT(near_row_function);
+}  // namespace
+
+DepthwiseForward depthwise3_near_function(int64_t stride) { return HWY_DYNAMIC_DISPATCH(near_row_function)(stride); }
+
+bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range) {
+  DepthwiseRange found;
+  bool limited = false;
+  for (int e = 0; e < epilogue.count; ++e) {
+    const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
+    const bool bias = word.kind == ops::Epilogue::bias;
+    if (limited || (bias && e > 0)) return false;
+    if (bias) {
+      found.bias = word.operand;
+      continue;
+    }
+    if (word.kind != ops::Epilogue::relu && word.kind != ops::Epilogue::relu6) return false;
+    found.low = 0;
+    if (word.kind == ops::Epilogue::relu6) found.high = 6;
+    limited = true;
+  }
+  *range = found;
+  return true;
+}
+
+}  // namespace situ::cpu
+#endif

@@ -5,9 +5,6 @@
 #include <map>
 
 #include "harness.h"
-#include "ir/dead_code.h"
-#include "ir/text.h"
-#include "ir/verify.h"
 #include "ops/examples.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
@@ -19,10 +16,7 @@ namespace situ::test {
 namespace {
 
 std::string after(const device::Tuning& tuning, const std::string& text) {
-  const ir::Graph graph = ir::dead_code(pass::conv_chains(ir::parse("program p\n" + text), tuning));
-  ir::verify(graph);
-  const std::string printed = ir::print(graph);
-  return printed.substr(printed.find('\n') + 1);
+  return text_after([&](const ir::Graph& graph) { return pass::conv_chains(graph, tuning); }, text);
 }
 device::Tuning chains_of(int64_t weights, int64_t pixels = 1) {
   device::Tuning tuning;

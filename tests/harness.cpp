@@ -8,6 +8,9 @@
 #include <map>
 
 #include "base/file.h"
+#include "ir/dead_code.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 #include "step/devices.h"
 
 namespace situ::test {
@@ -42,10 +45,14 @@ const ir::Node& node_of(const ir::Graph& graph, std::string_view op) {
 }
 
 bool runs_parts_of(const device::Device& device, const ops::OpDef& op) {
-  const auto is = [&](const device::Candidate& c) { return c.op == op.name; };
-  return op.fused && !device.has_kernel(op.name) &&
-         std::ranges::none_of(device.candidates(),
-                              [&](device::CandidateList list) { return std::ranges::any_of(list, is); });
+  return op.fused && !device.has_kernel(op.name) && !device.has_candidate(op.name);
+}
+
+std::string text_after(const std::function<ir::Graph(const ir::Graph&)>& pass, const std::string& text) {
+  const ir::Graph graph = ir::dead_code(pass(ir::parse("program p\n" + text)));
+  ir::verify(graph);
+  const std::string printed = ir::print(graph);
+  return printed.substr(printed.find('\n') + 1);
 }
 
 std::string scratch_folder() {

@@ -17,6 +17,8 @@ const ir::Node& node_of(const ir::Graph& graph, std::string_view op);
 // An op that fusion makes for other devices: here its parts run, which are tested by themselves, and what lies between
 // them may be stored as half.
 bool runs_parts_of(const device::Device& device, const ops::OpDef& op);
+// What a pass makes of a program's text, without the line that names it.
+std::string text_after(const std::function<ir::Graph(const ir::Graph&)>& pass, const std::string& text);
 std::string scratch_folder();  // of this process, removed at exit: what lasts longer than a TemporaryFolder
 // The work raises an error of this kind whose sentence has this part.
 void expect_error(const std::function<void()>& work, const std::string& part, ErrorKind kind = ErrorKind::user);

@@ -7,6 +7,7 @@
 // Slab 0 holds what the host writes for each step. A storage may have it several times, each one a *feed*: the host
 // fills one through a pointer into the device's memory while launches still read the others, and nothing is copied.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -64,6 +65,11 @@ class Device {
   virtual const Target& target() const = 0;
   virtual bool has_kernel(std::string_view kernel) const = 0;
   virtual std::vector<CandidateList> candidates() const = 0;
+  bool has_candidate(std::string_view op) const {  // whatever its operands
+    return std::ranges::any_of(candidates(), [&](CandidateList list) {
+      return std::ranges::any_of(list, [&](const Candidate& c) { return c.op == op; });
+    });
+  }
 
   // Zero-filled; slab 0 is there `feeds` times.
   virtual std::unique_ptr<Storage> allocate(const std::vector<int64_t>& slab_bytes, int feeds = 1) = 0;

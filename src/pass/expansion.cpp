@@ -3,29 +3,16 @@
 //   batch_norm(x, gamma, beta) -> moments(x), normalize(x, mean, rstd, gamma, beta)
 // The pass stands before fusion, so that the parts fuse with their neighbours; what fusion makes (OpDef::fused) stays
 // whole where there is a candidate for it. The oracle has every op, and expands none.
-#include <algorithm>
-
 #include "ops/op.h"
 #include "pass/pass.h"
 
 namespace situ::pass {
 
-namespace {
-
-bool has_op(const device::Device& device, const ops::OpDef& op) {
-  if (device.has_kernel(op.name)) return true;
-  const auto runs = [&](const device::Candidate& c) { return c.op == op.name; };
-  return op.fused && std::ranges::any_of(device.candidates(),
-                                         [&](device::CandidateList list) { return std::ranges::any_of(list, runs); });
-}
-
-}  // namespace
-
 ir::Graph expansion(const ir::Graph& graph, const device::Device& device) {
   ir::Rebuild rebuild(graph);
   for (const ir::Node& node : graph.nodes) {
     const ops::OpDef* op = ops::find(node.op);
-    if (!op || !op->expand || has_op(device, *op)) {
+    if (!op || !op->expand || device.has_kernel(op->name) || (op->fused && device.has_candidate(op->name))) {
       rebuild.copy(node);
       continue;
     }

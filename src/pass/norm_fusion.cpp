@@ -29,11 +29,8 @@ int place_of(const ir::Values& values, Value v) {
 class Fusion {
  public:
   Fusion(const ir::Graph& graph, const device::Device& device) : graph_(graph), users_(ir::users_of(graph)) {
-    for (const ops::NormFused& form : ops::norm_fused_forms()) {
-      const auto implements = [&](const device::Candidate& c) { return c.op == form.name; };
-      for (device::CandidateList list : device.candidates())
-        if (std::ranges::any_of(list, implements)) forms_.push_back(&form);
-    }
+    for (const ops::NormFused& form : ops::norm_fused_forms())
+      if (device.has_candidate(form.name)) forms_.push_back(&form);
   }
 
   ir::Graph run() {

@@ -1,5 +1,5 @@
 // conv_chain_test.cpp -- chains of convolutions: which become one node (pass/conv_chains.cpp), and what one launch
-// makes of them, whatever the number of threads and whether or not its products are paired.
+// makes of them, whatever the number of threads and the form of its products.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -131,6 +131,8 @@ TEST(Tiles, TwentyFourColumnsInPanelsOfAnyWidth) {
 constexpr std::string_view kMore =
     "f32[7,5,6,40], f32[1,1,40,130], f32[130], f32[3,3,1,130], f32[1,1,130,70] {pad=[1,1,1,1], expand=\"bias+relu6\", "
     "depthwise=\"relu6\", project=\"\"}; "
+    "f32[5,4,6,100], f32[1,1,100,130], f32[130], f32[3,3,1,130], f32[1,1,130,96], f32[96] {pad=[1,1,1,1], "
+    "expand=\"bias+relu6\", depthwise=\"relu6\", project=\"bias\"}; "
     "f32[3,23,24,24], f32[1,1,24,96], f32[3,3,1,96], f32[96], f32[1,1,96,24], f32[24] {stride=[2,2], pad=[1,1,1,1], "
     "expand=\"relu6\", depthwise=\"bias+relu6\", project=\"bias\"}; "
     "f32[1,9,120,30], f32[1,1,30,64], f32[3,3,1,64], f32[1,1,64,200] {pad=[0,2,0,1], expand=\"relu\", "
@@ -141,15 +143,16 @@ TEST(ConvChainRows, AreTheSameOnAnyNumberOfThreadsAndNearTheOracle) {
   ops::OpDef op = ops::get("conv_chain");
   const std::string examples = std::string(op.examples) + ";" + std::string(kMore);
   op.examples = examples;
-  for (int64_t paired : {0, 1}) {
+  for (const std::string_view form : {"plain", "paired", "pieces"}) {
     std::map<std::string, std::vector<double>> first;
     for (int threads : {2, 1, 3, 5}) {
       device::DeviceOptions options;
       options.threads = threads;
-      options.tuning.set("gemm.paired", paired);
+      options.tuning.set("gemm.paired", form == "paired");
+      options.tuning.set("gemm.pieces", form == "pieces");
       const auto device = step::open_device("cpu", options);
       for (const ops::Example& example : ops::examples(op)) {
-        SCOPED_TRACE(fmt::format("{} threads, paired {}: {}", threads, paired, example.text));
+        SCOPED_TRACE(fmt::format("{} threads, {}: {}", threads, form, example.text));
         std::string where;
         EXPECT_LE(step::error_in_tolerances(*device, op, example, step::Layout::dense, 3, &where), 1) << where;
         const ir::Graph graph = step::single_op_graph(op, example, step::Layout::dense);

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "backend/cpu/simd-inl.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/turn.h"
-#include "base/error.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
@@ -166,141 +166,7 @@ namespace {
 HWY_EXPORT(pack_panel);
 }  // namespace
 
-PairedTerms::PairedTerms(int64_t terms) : k(terms) {
-  blocks = std::max<int64_t>(1, ceil_div(terms, kMostPairedTerms));
-  block = round_up(ceil_div(terms, blocks), kPairedStep);
-  blocks = std::max<int64_t>(1, ceil_div(terms, std::max<int64_t>(block, 1)));
-}
-
 PackPaired pack_paired_function() { return &HWY_DYNAMIC_DISPATCH(pack_panel); }
-
-PairedProduct paired_product(int64_t k, int64_t n, const Operand& y, const device::Tuning& tuning) {
-  PairedProduct p;
-  p.terms = PairedTerms(k);
-  p.pack = pack_paired_function();
-  p.width = paired_width(tuning);
-  p.n = n;
-  const int64_t lanes = p.width / 2, last = n - (p.panels() - 1) * p.width;
-  p.tile = paired_tile_function(2);
-  p.last_tile = paired_tile_function(ceil_div(last, lanes));
-  p.y = y.f32();
-  p.y_pitch = y.pitch;
-  return p;
-}
-PairedProduct paired_product(const Operand& panels, int64_t k, int64_t n, const Operand& y,
-                             const device::Tuning& tuning) {
-  PairedProduct p = paired_product(k, n, y, tuning);
-  SITU_ASSERT(panels.rows() == p.panels() * p.terms.rows() && panels.pitch == p.width);
-  p.b = panels.f32();
-  return p;
-}
-
-void pack_paired_rows(const PairedProduct& p, const PairedRows& r, int64_t block) {
-  const int64_t term = block * p.terms.block;
-  for (int64_t i = 0; i < r.m; i += kPairedRows)
-    p.pack({.from = r.a + i * r.a_row + term * r.a_step,
-            .term_step = r.a_step,
-            .lane_step = r.a_row,
-            .terms = p.terms.length(block),
-            .lanes = std::min<int64_t>(kPairedRows, r.m - i),
-            .width = kPairedRows,
-            .to = r.scratch + i * (p.terms.block + 2)});
-}
-
-namespace {
-
-constexpr int64_t kLine = 16, kNear = 2;  // floats of a line; into the second-level cache
-
-// A tile's operands that stay the same while the rows of a panel pass: block `block` of columns from `col` on.
-struct PanelBlock {
-  TileSegment segment;
-  const float* a = nullptr;
-  int64_t rows[kPairedRows];
-  Tile t;
-  TileFunction tile;
-  PanelBlock(const PairedProduct& p, int64_t block, int64_t col, const float* b)
-      : segment{0, p.terms.padded(block)}, tile(col + p.width <= p.n ? p.tile : p.last_tile) {
-    t = {.a = &a,
-         .segments = &segment,
-         .count = 1,
-         .b = b,
-         .b_step = p.width,
-         .y = p.y,
-         .y_pitch = p.y_pitch,
-         .rows = rows,
-         .col = col,
-         .n = std::min(p.width, p.n - col),
-         .accumulate = block > 0,
-         .epilogue = block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
-  }
-  // Panels come from far memory, and the first rows that meet one would wait for it: while rows meet this one, a share
-  // of the next, at `next`, is asked for with each of their tiles.
-  const float* next = nullptr;
-  int64_t next_floats = 0, share = 0;
-  void ask_for(const float* panel, int64_t floats, int64_t m) {
-    next = panel;
-    next_floats = floats;
-    share = round_up(ceil_div(floats, ceil_div(m, kPairedRows)), kLine);
-  }
-  PanelBlock(const PanelBlock&) = delete;
-  PanelBlock& operator=(const PanelBlock&) = delete;
-  // The rows whose panel lies at `panel`; m of them exist.
-  void run(const float* panel, int64_t first_row, int64_t row_step, int64_t m) {
-    for (int64_t i = 0; i < std::min(share, next_floats); i += kLine) __builtin_prefetch(next + i, 0, kNear);
-    next += share;
-    next_floats -= share;
-    a = panel;
-    t.m = m;
-    for (int64_t i = 0; i < kPairedRows; ++i) rows[i] = first_row + std::min(i, m - 1) * row_step;
-    tile(t);
-  }
-};
-
-}  // namespace
-
-void multiply_paired(const PairedProduct& p, const PairedRows& r) {
-  for (int64_t block = 0; block < p.terms.blocks; ++block) {
-    pack_paired_rows(p, r, block);
-    for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
-      const float* b = p.b + (panel * p.terms.rows() + p.terms.first_row(block)) * p.width;
-      PanelBlock run(p, block, panel * p.width, b);
-      if (panel + 1 < r.panel1) run.ask_for(b + p.terms.rows() * p.width, (p.terms.padded(block) + 2) * p.width, r.m);
-      for (int64_t i = 0; i < r.m; i += kPairedRows)
-        run.run(r.scratch + i * (p.terms.block + 2), r.first_row + i * r.row_step, r.row_step,
-                std::min<int64_t>(kPairedRows, r.m - i));
-    }
-  }
-}
-
-void multiply_paired(const PairedProduct& p, const PackedRows& r) {
-  SITU_ASSERT(p.terms.blocks == 1);
-  for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
-    const float* b = p.b + panel * p.terms.rows() * p.width;
-    PanelBlock run(p, 0, panel * p.width, b);
-    if (panel + 1 < p.panels()) run.ask_for(b + p.terms.rows() * p.width, p.terms.rows() * p.width, r.m);
-    for (int64_t i = 0; i < r.m; i += kPairedRows)
-      run.run(r.a + i * (p.terms.block + 2), r.first_row + i, 1, std::min<int64_t>(kPairedRows, r.m - i));
-  }
-}
-
-void multiply_paired(const PairedProduct& p, const PairedColumns& c) {
-  for (int64_t panel = c.panel0; panel < c.panel1; ++panel)
-    for (int64_t block = 0; block < p.terms.blocks; ++block) {
-      const int64_t col = panel * p.width;
-      p.pack({.from = c.b + block * p.terms.block * c.b_step + col * c.b_column,
-              .term_step = c.b_step,
-              .lane_step = c.b_column,
-              .terms = p.terms.length(block),
-              .lanes = std::min(p.width, p.n - col),
-              .width = p.width,
-              .to = c.scratch,
-              .ahead = panel + 1 < c.panel1 ? p.width * c.b_column : 0});
-      PanelBlock run(p, block, col, c.scratch);
-      for (int64_t i = 0; i < c.m; i += kPairedRows)
-        run.run(c.a + (i / kPairedRows * p.terms.rows() + p.terms.first_row(block)) * kPairedRows, i, 1,
-                std::min<int64_t>(kPairedRows, c.m - i));
-    }
-}
 
 }  // namespace situ::cpu
 #endif

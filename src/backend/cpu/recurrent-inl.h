@@ -14,17 +14,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 
-inline void multiply_pairs(const Recurrent& l, int64_t n0, int64_t n1, int64_t step) {
-  HWY_ALIGN float scratch[kPairedSequences * (kMostPairedTerms + 2)];
-  for (int64_t n = n0; n < n1; n += kPairedSequences) {
+inline void multiply_all(const Recurrent& l, int64_t n0, int64_t n1, int64_t step) {
+  HWY_ALIGN float scratch[kFastSequences * kMostBlockRows];
+  for (int64_t n = n0; n < n1; n += kFastSequences) {
     const int64_t row = l.walk.row(n, step);
-    multiply_paired(l.paired, {.m = std::min(kPairedSequences, n1 - n),
-                               .a = l.from.row(row + l.walk.back()),
-                               .a_row = l.walk.time * l.from.pitch,
-                               .first_row = row,
-                               .row_step = l.walk.time,
-                               .panel1 = l.paired.panels(),
-                               .scratch = scratch});
+    multiply_fast(l.fast, FastRows{.m = std::min(kFastSequences, n1 - n),
+                                   .a = l.from.row(row + l.walk.back()),
+                                   .a_row = l.walk.time * l.from.pitch,
+                                   .first_row = row,
+                                   .row_step = l.walk.time,
+                                   .panel1 = l.fast.panels(),
+                                   .scratch = scratch});
   }
 }
 
@@ -35,8 +35,8 @@ HWY_INLINE void walk_steps(const Layer& l, int64_t task) {
   const int64_t n0 = task * l.group, n1 = std::min(s.batch, n0 + l.group);
   for (int64_t step = 0; step < s.time; ++step) {
     const int64_t row = s.row(n0, step);
-    if (step && l.is_paired)
-      multiply_pairs(l, n0, n1, step);
+    if (step && l.form != Form::plain)
+      multiply_all(l, n0, n1, step);
     else if (step)
       multiply(l.panels, {.m = n1 - n0,
                           .k = l.depth,

@@ -13,7 +13,7 @@
 
 #include "backend/cpu/conv_rows.h"
 #include "backend/cpu/depthwise3.h"
-#include "backend/cpu/paired.h"
+#include "backend/cpu/fast_product.h"
 #include "backend/cpu/tile_table.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -42,21 +42,23 @@ struct Layout {
   int64_t block = 0;            // channels that are expanded at a time, whole panels
   int64_t batch = 1, ring = 1;  // rows that are expanded at a time, and that are kept
   int64_t stripe_inputs = 0;    // most rows of x a stripe reads
-  bool expands = false, few_channels = false, projects = false, expand_paired = false, project_paired = false;
+  bool expands = false, few_channels = false, projects = false;
+  Form expand_form = Form::plain, project_form = Form::plain;
   int64_t image_channels = 0, expand_terms = 0, results = 0;
 
   int64_t ring_floats() const { return expands ? ring * window.x.in * block : 0; }
   int64_t resting_floats() const { return projects ? stripe * window.x.out * channels : 0; }
   // Whether all channels are expanded at a time, rows of x being read where they lie: then the ring goes on from stripe
   // to stripe, and depthwise results need not rest.
-  bool streams() const { return expands && block >= channels && !expand_paired; }
+  bool streams() const { return expands && block >= channels && expand_form == Form::plain; }
   int64_t packed_floats() const {
     if (few_channels) return ConvRows{.window = first, .channels = image_channels}.copies();
-    if (!expand_paired) return 0;
-    return PairedProduct::scratch_floats(stripe_inputs * window.x.in, PairedTerms(expand_terms));
+    if (expand_form == Form::plain) return 0;
+    return FastProduct::scratch_floats(stripe_inputs * window.x.in, FastTerms(expand_form, expand_terms));
   }
   int64_t project_floats() const {
-    return project_paired ? PairedProduct::scratch_floats(kProjectRows, PairedTerms(channels)) : 0;
+    if (project_form == Form::plain) return 0;
+    return FastProduct::scratch_floats(kProjectRows, FastTerms(project_form, channels));
   }
   // Each begins at a line of the cache.
   static int64_t aligned(int64_t floats) { return round_up(floats, 16); }
@@ -65,8 +67,9 @@ struct Layout {
   }
 };
 
-bool pairs(const device::Target& target, int64_t terms, int64_t columns) {
-  return pairs_terms(target) && pays_to_pair(terms, columns);
+Form form_of(const device::Target& target, int64_t terms, int64_t columns) {
+  const Form form = best_form(target);
+  return pays_to_pack(form, terms, columns) ? form : Form::plain;
 }
 
 // Rows of x, counted over all images, that result row o reads: the first and the last of those inside the image.
@@ -93,7 +96,8 @@ int64_t most_inputs(const Layout& l) {
 int64_t batch_of(const Layout& l) {
   const int64_t in_h = l.window.y.in, in_w = l.window.x.in, unit = in_h * in_w < kEnoughPixels ? in_h : 1;
   int64_t batch = round_up(ceil_div(kEnoughPixels, in_w), unit);
-  while (l.expand_paired && batch * in_w % kPairedRows != 0) batch += unit;  // packed rows are whole panels
+  while (l.expand_form != Form::plain && batch * in_w % panel_rows(l.expand_form) != 0)
+    batch += unit;  // packed rows are whole panels
   return batch;
 }
 
@@ -111,8 +115,9 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
   l.few_channels = l.expands && !ops::is_pointwise(l.first);
   l.image_channels = x[3];
   l.expand_terms = kernel[0] * kernel[1] * x[3];
-  l.expand_paired = l.expands && !l.few_channels && pairs(target, x[3], channels) && PairedTerms(x[3]).blocks == 1;
-  l.project_paired = l.projects && pairs(target, channels, results);
+  if (l.expands && !l.few_channels) l.expand_form = form_of(target, x[3], channels);
+  if (FastTerms(l.expand_form, x[3]).blocks > 1) l.expand_form = Form::plain;
+  if (l.projects) l.project_form = form_of(target, channels, results);
   l.rows = l.images * l.window.y.out;
   l.threads = target.compute_units;
   l.tasks = std::min({l.rows, kTasksPerThread * l.threads, std::max(l.threads, l.rows * l.window.x.out / kTaskPixels)});
@@ -120,7 +125,8 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
   l.stripe =
       l.projects ? std::clamp<int64_t>((l.expands ? kRestingFloats : kNearFloats) / row, 1, most_rows) : most_rows;
   if (!l.expands) return l;
-  l.width = 2 * target.tuning.get("simd.lanes", 8);
+  l.width =
+      l.expand_form == Form::plain ? 2 * target.tuning.get("simd.lanes", 8) : fast_width(l.expand_form, target.tuning);
   l.batch = batch_of(l);
   const bool whole_images = l.batch % l.window.y.in == 0 && l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0;
   l.ring = whole_images ? l.batch : round_up(l.batch + 2, l.batch);
@@ -135,11 +141,11 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
 
 // A 1x1 convolution: a product with panels of either kind.
 struct Pointwise {
-  bool paired = false;
+  Form form = Form::plain;
   int64_t terms = 0;
   TileEpilogue epilogue;
   PanelSet panels;
-  PairedProduct pairs;
+  FastProduct fast;
 };
 
 struct Chain {
@@ -238,11 +244,11 @@ class Ring {
       for (int64_t r = 0; r < rows; ++r)
         conv_row(chain_.first, chain_.expand.panels, panel0_, panel1_, chain_.expand.epilogue, padded_.lines(next_ + r),
                  y, l.block, r * l.window.x.in);
-    } else if (l.expand_paired) {
-      PairedProduct product = chain_.expand.pairs;
+    } else if (l.expand_form != Form::plain) {
+      FastProduct product = chain_.expand.fast;
       product.y = y;
-      const float* a = parts_.packed + pixel * (product.terms.block + 2);
-      multiply_paired(product, PackedRows{.m = m, .a = a, .panel0 = panel0_, .panel1 = panel1_});
+      const float* a = parts_.packed + pixel * product.terms.rows_of(product.terms.block);
+      multiply_fast(product, PackedRows{.m = m, .a = a, .panel0 = panel0_, .panel1 = panel1_});
     } else {
       const float* a = chain_.x + next_ * l.window.x.in * chain_.x_pitch;
       multiply(chain_.expand, a, chain_.x_pitch, m, y, l.block, 0, panel0_, panel1_);
@@ -307,13 +313,13 @@ void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t 
     return;
   }
   const Rows all{rows_read(l, o0).first, rows_read(l, o1 - 1).last};
-  if (l.expand_paired)
-    pack_paired_rows(chain.expand.pairs,
-                     {.m = (all.last + 1 - all.first) * l.window.x.in,
-                      .a = chain.x + all.first * l.window.x.in * chain.x_pitch,
-                      .a_row = chain.x_pitch,
-                      .scratch = parts.packed},
-                     0);
+  if (l.expand_form != Form::plain)
+    pack_rows(chain.expand.fast,
+              {.m = (all.last + 1 - all.first) * l.window.x.in,
+               .a = chain.x + all.first * l.window.x.in * chain.x_pitch,
+               .a_row = chain.x_pitch,
+               .scratch = parts.packed},
+              0);
   for (int64_t c = 0; c < l.channels; c += l.block) {
     Ring ring(chain, parts, all, c);
     slide(chain, ring, o0, o1, y, y_pitch);
@@ -325,13 +331,13 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
   const int64_t k = chain.layout.channels;
   for (int64_t i = 0; i < m; i += kProjectRows) {
     const int64_t count = std::min(kProjectRows, m - i);
-    if (chain.project.paired)
-      multiply_paired(chain.project.pairs, PairedRows{.m = count,
-                                                      .a = a + i * k,
-                                                      .a_row = k,
-                                                      .first_row = first + i,
-                                                      .panel1 = chain.project.pairs.panels(),
-                                                      .scratch = parts.project});
+    if (chain.project.form != Form::plain)
+      multiply_fast(chain.project.fast, FastRows{.m = count,
+                                                 .a = a + i * k,
+                                                 .a_row = k,
+                                                 .first_row = first + i,
+                                                 .panel1 = chain.project.fast.panels(),
+                                                 .scratch = parts.project});
     else
       multiply(chain.project, a + i * k, k, count, chain.y, chain.y_pitch, first + i, 0, chain.project.panels.panels);
   }
@@ -359,16 +365,16 @@ TileEpilogue bind_stage(const Call& call, const ops::ChainStage& stage) {
 }
 
 // y: for its columns and pitch; the chain sets where they lie.
-Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, bool paired, int64_t k, int64_t n,
-                         int64_t rows, int64_t width) {
+Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, Form form, int64_t k, int64_t n, int64_t rows,
+                         int64_t width) {
   const Operand& b = call.in[static_cast<size_t>(stage.w)];
   Pointwise p;
-  p.paired = paired;
+  p.form = form;
   p.terms = k;
   p.epilogue = bind_stage(call, stage);
-  if (paired) {
-    p.pairs = paired_product(b, k, n, call.out[0], call.tuning());
-    p.pairs.epilogue = p.epilogue;
+  if (form != Form::plain) {
+    p.fast = fast_product(b, FastTerms(form, k), n, call.out[0], call.tuning());
+    p.fast.epilogue = p.epilogue;
     return p;
   }
   p.panels = make_panels(n, true, rows, call.tuning(), width);
@@ -402,12 +408,12 @@ Work bind(const Call& call) {
   chain->scratch_pitch = scratch.pitch;
   if (l.expands) {
     chain->first = {l.first, x.f32(), x.pitch, x.cols()};
-    chain->expand = bind_pointwise(call, stages.expand, l.expand_paired, l.expand_terms, l.channels,
+    chain->expand = bind_pointwise(call, stages.expand, l.expand_form, l.expand_terms, l.channels,
                                    (l.few_channels ? 1 : l.batch) * l.window.x.in, l.width);
-    chain->expand.pairs.y_pitch = l.block;
+    chain->expand.fast.y_pitch = l.block;
   }
   if (l.projects)
-    chain->project = bind_pointwise(call, stages.project, l.project_paired, l.channels, l.results,
+    chain->project = bind_pointwise(call, stages.project, l.project_form, l.channels, l.results,
                                     std::min(kProjectRows, l.stripe * l.window.x.out), 0);
   return {l.tasks, [chain](int64_t task) { run_task(*chain, task); }};
 }
@@ -425,14 +431,15 @@ void expand(device::Expansion& e) {
   }
   const Layout l = layout_of(e.view().in(0).shape, stages, kernel, channels, e.out_type(0).shape[3], e.target());
   ir::Values inputs = e.inputs();
-  const auto pack = [&](const ops::ChainStage& stage, bool paired, int64_t k, int64_t n, int64_t width) {
+  const auto pack = [&](const ops::ChainStage& stage, Form form, int64_t k, int64_t n, int64_t width) {
     ir::Value& w = inputs[static_cast<size_t>(stage.w)];
-    const int64_t lanes = paired ? paired_width(e.target().tuning) : width;
-    const Type panels = f32({ceil_div(n, lanes), paired ? PairedTerms(k).rows() : k, lanes});
-    w = e.launch(paired ? "pack_paired" : "pack_b", {w}, panels);
+    const bool plain = form == Form::plain;
+    const int64_t lanes = plain ? width : fast_width(form, e.target().tuning);
+    const Type panels = f32({ceil_div(n, lanes), plain ? k : FastTerms(form, k).rows(), lanes});
+    w = e.launch(pack_kernel(form), {w}, panels);
   };
-  if (l.expands) pack(stages.expand, l.expand_paired, l.expand_terms, channels, l.width);
-  if (l.projects) pack(stages.project, l.project_paired, channels, l.results, panel_width(e.target().tuning));
+  if (l.expands) pack(stages.expand, l.expand_form, l.expand_terms, channels, l.width);
+  if (l.projects) pack(stages.project, l.project_form, channels, l.results, panel_width(e.target().tuning));
   const Type scratch = f32({l.threads, std::max<int64_t>(1, l.scratch_floats())});
   e.result(0, e.launch_all("conv_chain_rows", inputs, {e.out_type(0), scratch},
                            ir::Attrs(e.attrs()).set("kernel", kernel))[0]);

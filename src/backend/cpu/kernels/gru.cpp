@@ -93,21 +93,23 @@ namespace {
 HWY_EXPORT(gru_task);
 HWY_EXPORT(grad_task);
 
+template <Form FORM>
 Work bind_gru(const Call& call) {
   Gru l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
-  set_product(l, call, call.out[0], call.in[1], 3 * l.seq.width, call.out[1], call.in[2]);
+  set_product(l, FORM, call, call.out[0], call.in[1], 3 * l.seq.width, call.out[1], call.in[2]);
   l.zx = Matrix(call.in[0]);
   l.h = Matrix(call.out[0]);
   l.gates = Matrix(call.out[1]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(gru_task));
 }
 
+template <Form FORM>
 Work bind_grad(const Call& call) {
   Gru l;
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
-  set_product(l, call, call.out[1], call.in[2], l.seq.width, call.out[0], call.in[3]);
+  set_product(l, FORM, call, call.out[1], call.in[2], l.seq.width, call.out[0], call.in[3]);
   l.h = Matrix(call.in[0]);
   l.gates = Matrix(call.in[1]);
   if (call.in.size() > 4) l.dgates = Matrix(call.in[4]);
@@ -116,25 +118,32 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
-template <bool PAIRED>
+constexpr std::string_view kForward[kForms] = {"gru_packed", "gru_paired", "gru_pieces"};
+constexpr std::string_view kGradient[kForms] = {"gru_grad_packed", "gru_grad_paired", "gru_grad_pieces"};
+template <Form FORM>
 void expand_gru(device::Expansion& e) {
-  expand_recurrent(e, "gru_packed", 1, false, PAIRED);
+  expand_recurrent(e, kForward[static_cast<int>(FORM)], 1, false, FORM);
 }
-template <bool PAIRED>
+template <Form FORM>
 void expand_grad(device::Expansion& e) {
-  expand_recurrent(e, "gru_grad_packed", 2, true, PAIRED);
+  expand_recurrent(e, kGradient[static_cast<int>(FORM)], 2, true, FORM);
 }
 
 }  // namespace
 
 namespace kernels {
 KernelList gru() {
-  static constexpr Kernel kernels[] = {{"gru_packed", bind_gru}, {"gru_grad_packed", bind_grad}};
+  using enum Form;
+  static constexpr Kernel kernels[] = {{kForward[0], bind_gru<plain>},    {kForward[1], bind_gru<paired>},
+                                       {kForward[2], bind_gru<pieces>},   {kGradient[0], bind_grad<plain>},
+                                       {kGradient[1], bind_grad<paired>}, {kGradient[2], bind_grad<pieces>}};
   static constexpr device::Candidate candidates[] = {
-      {"gru", "packed", nullptr, rank_packed, expand_gru<false>},
-      {"gru", "paired", accepts_paired<1>, rank_paired, expand_gru<true>},
-      {"gru_grad", "packed", nullptr, rank_packed, expand_grad<false>},
-      {"gru_grad", "paired", accepts_paired<2>, rank_paired, expand_grad<true>}};
+      {"gru", "packed", nullptr, rank_packed, expand_gru<plain>},
+      {"gru", "paired", accepts_fast<1, paired>, rank_fast, expand_gru<paired>},
+      {"gru", "pieces", accepts_fast<1, pieces>, rank_fast, expand_gru<pieces>},
+      {"gru_grad", "packed", nullptr, rank_packed, expand_grad<plain>},
+      {"gru_grad", "paired", accepts_fast<2, paired>, rank_fast, expand_grad<paired>},
+      {"gru_grad", "pieces", accepts_fast<2, pieces>, rank_fast, expand_grad<pieces>}};
   return {kernels, candidates};
 }
 }  // namespace kernels

@@ -91,21 +91,23 @@ namespace {
 HWY_EXPORT(lstm_task);
 HWY_EXPORT(grad_task);
 
+template <Form FORM>
 Work bind_lstm(const Call& call) {
   Lstm l;
   l.seq = l.walk = ops::sequence_of(call.attrs, call.out[0].shape());
-  set_product(l, call, call.out[0], call.in[1], 4 * l.seq.width, call.out[2], call.in[0]);
+  set_product(l, FORM, call, call.out[0], call.in[1], 4 * l.seq.width, call.out[2], call.in[0]);
   l.h = Matrix(call.out[0]);
   l.c = Matrix(call.out[1]);
   l.gates = Matrix(call.out[2]);
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(lstm_task));
 }
 
+template <Form FORM>
 Work bind_grad(const Call& call) {
   Lstm l;
   l.seq = ops::sequence_of(call.attrs, call.in[0].shape());
   l.walk = l.seq.turned();
-  set_product(l, call, call.out[0], call.in[2], l.seq.width, call.out[0], call.in[3]);
+  set_product(l, FORM, call, call.out[0], call.in[2], l.seq.width, call.out[0], call.in[3]);
   l.c = Matrix(call.in[0]);
   l.gates = Matrix(call.in[1]);
   if (call.in.size() > 4) l.dc = Matrix(call.in[4]);
@@ -114,25 +116,32 @@ Work bind_grad(const Call& call) {
   return recurrent_work(l, &HWY_DYNAMIC_DISPATCH(grad_task));
 }
 
-template <bool PAIRED>
+constexpr std::string_view kForward[kForms] = {"lstm_packed", "lstm_paired", "lstm_pieces"};
+constexpr std::string_view kGradient[kForms] = {"lstm_grad_packed", "lstm_grad_paired", "lstm_grad_pieces"};
+template <Form FORM>
 void expand_lstm(device::Expansion& e) {
-  expand_recurrent(e, "lstm_packed", 1, false, PAIRED);
+  expand_recurrent(e, kForward[static_cast<int>(FORM)], 1, false, FORM);
 }
-template <bool PAIRED>
+template <Form FORM>
 void expand_grad(device::Expansion& e) {
-  expand_recurrent(e, "lstm_grad_packed", 2, true, PAIRED);
+  expand_recurrent(e, kGradient[static_cast<int>(FORM)], 2, true, FORM);
 }
 
 }  // namespace
 
 namespace kernels {
 KernelList lstm() {
-  static constexpr Kernel kernels[] = {{"lstm_packed", bind_lstm}, {"lstm_grad_packed", bind_grad}};
+  using enum Form;
+  static constexpr Kernel kernels[] = {{kForward[0], bind_lstm<plain>},   {kForward[1], bind_lstm<paired>},
+                                       {kForward[2], bind_lstm<pieces>},  {kGradient[0], bind_grad<plain>},
+                                       {kGradient[1], bind_grad<paired>}, {kGradient[2], bind_grad<pieces>}};
   static constexpr device::Candidate candidates[] = {
-      {"lstm", "packed", nullptr, rank_packed, expand_lstm<false>},
-      {"lstm", "paired", accepts_paired<1>, rank_paired, expand_lstm<true>},
-      {"lstm_grad", "packed", nullptr, rank_packed, expand_grad<false>},
-      {"lstm_grad", "paired", accepts_paired<2>, rank_paired, expand_grad<true>}};
+      {"lstm", "packed", nullptr, rank_packed, expand_lstm<plain>},
+      {"lstm", "paired", accepts_fast<1, paired>, rank_fast, expand_lstm<paired>},
+      {"lstm", "pieces", accepts_fast<1, pieces>, rank_fast, expand_lstm<pieces>},
+      {"lstm_grad", "packed", nullptr, rank_packed, expand_grad<plain>},
+      {"lstm_grad", "paired", accepts_fast<2, paired>, rank_fast, expand_grad<paired>},
+      {"lstm_grad", "pieces", accepts_fast<2, pieces>, rank_fast, expand_grad<pieces>}};
   return {kernels, candidates};
 }
 }  // namespace kernels

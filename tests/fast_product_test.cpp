@@ -1,5 +1,5 @@
-// paired_test.cpp -- products of paired terms (backend/cpu/paired.h), on every instruction set: the processors that
-// gain by them are few, the code is there for all.
+// fast_product_test.cpp -- products of paired terms and of pieces (backend/cpu/fast_product.h), on every instruction
+// set: the processors that gain by them are few, the code is there for all.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,10 +16,11 @@ namespace situ::test {
 namespace {
 
 // Two threads: how many columns make a product pack b on the way follows their number, what comes out does not.
-std::unique_ptr<device::Device> pairing_device(int threads = 2) {
+std::unique_ptr<device::Device> fast_device(int threads = 2) {
   device::DeviceOptions options;
   options.threads = threads;
   options.tuning.set("gemm.paired", 1);
+  options.tuning.set("gemm.pieces", 1);
   return step::open_device("cpu", options);
 }
 
@@ -44,15 +45,24 @@ Numbers numbers(int64_t count, uint32_t seed, double (*shape)(double)) {
 }
 double even(double x) { return x; }
 
-TEST(PairedProducts, AgreeWithTheOracle) {
-  const auto device = pairing_device();
+// The parameter is a candidate's name.
+class FastProducts : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Forms, FastProducts, testing::Values("paired", "pieces"),
+                         [](const auto& form) { return form.param; });
+
+TEST_P(FastProducts, AgreeWithTheOracle) {
+  const auto device = fast_device();
   const std::pair<const char*, const char*> cases[] = {
       {"matmul",
        "f32[9,32], f32[32,17]; f32[70,259], f32[259,97], f32[97] {epilogue=\"bias+relu\"}; "
        "f32[128,21], f32[128,40] {ta=1}; f32[130,21], f32[130,270] {ta=1}; f32[17,290], f32[300,290], f32[17,300] "
        "{tb=1, epilogue=\"mask\"}; f32[521,19], f32[521,33] {ta=1}; "
-       "f32[17,40], f32[70,40], f32[17,70] {tb=1, epilogue=\"mask\"}; f32[150,9], f32[33,150] {ta=1, tb=1}"},
-      {"conv2d", "f32[2,5,7,37], f32[1,1,37,50], f32[50], f32[2,5,7,50] {epilogue=\"bias+residual+relu6\"}"},
+       "f32[17,40], f32[70,40], f32[17,70] {tb=1, epilogue=\"mask\"}; f32[150,9], f32[33,150] {ta=1, tb=1}; "
+       "f32[48,1100], f32[1100,64], f32[64] {epilogue=\"bias+relu\"}; f32[33,600], f32[600,33], f32[33] "
+       "{epilogue=\"bias\"}; f32[32,64], f32[64,96], f32[96] {epilogue=\"bias\"}"},
+      {"conv2d",
+       "f32[2,5,7,37], f32[1,1,37,50], f32[50], f32[2,5,7,50] {epilogue=\"bias+residual+relu6\"}; "
+       "f32[2,4,4,40], f32[1,1,40,32], f32[2,4,4,32] {epilogue=\"residual+relu\"}"},
       {"conv2d_dx", "f32[2,5,7,50], f32[1,1,37,50] {size=[5,7]}"},
       {"conv2d_dw", "f32[4,6,7,19], f32[4,6,7,35] {kernel=[1,1]}"},
       {"lstm", ""},
@@ -69,9 +79,9 @@ TEST(PairedProducts, AgreeWithTheOracle) {
         const ir::Graph graph = step::single_op_graph(op, example, layout);
         const ops::OpView view = ops::view_of(graph, step::op_node(graph, op));
         for (const device::Candidate* candidate : plan::candidates_for(*device, view)) {
-          if (candidate->name != "paired") continue;
+          if (candidate->name != GetParam()) continue;
           ++tried;
-          device->choices = {{device::node_key(view), "paired"}};
+          device->choices = {{device::node_key(view), GetParam()}};
           for (uint64_t seed = 1; seed <= 3; ++seed) {
             std::string where;
             EXPECT_LE(step::error_in_tolerances(*device, op, example, layout, seed, &where), 1)
@@ -85,17 +95,17 @@ TEST(PairedProducts, AgreeWithTheOracle) {
 }
 
 // Scales are powers of two, so a row of a or a column of b may be of any size: the same bits come out, shifted.
-TEST(PairedProducts, OfRowsAndColumnsOfAnySize) {
-  const auto device = pairing_device();
+TEST_P(FastProducts, OfRowsAndColumnsOfAnySize) {
+  const auto device = fast_device();
   constexpr int64_t m = 19, n = 45, k = 300;
   Numbers a = numbers(m * k, 1, even), b = numbers(k * n, 2, even);
-  const Numbers plain = product(*device, "paired", m, n, k, a, b);
+  const Numbers plain = product(*device, GetParam(), m, n, k, a, b);
   const auto shift_of = [](int64_t i) { return static_cast<int>(i * 7 % 101) - 50; };
   for (int64_t i = 0; i < m * k; ++i)
     a[static_cast<size_t>(i)] = std::ldexp(a[static_cast<size_t>(i)], shift_of(i / k));
   for (int64_t i = 0; i < k * n; ++i)
     b[static_cast<size_t>(i)] = std::ldexp(b[static_cast<size_t>(i)], -shift_of(3 * (i % n)));
-  const Numbers shifted = product(*device, "paired", m, n, k, a, b);
+  const Numbers shifted = product(*device, GetParam(), m, n, k, a, b);
   for (int64_t i = 0; i < m * n; ++i) {
     const double value = plain[static_cast<size_t>(i)];
     EXPECT_EQ(shifted[static_cast<size_t>(i)], std::ldexp(value, shift_of(i / n) - shift_of(3 * (i % n)))) << i;
@@ -103,42 +113,42 @@ TEST(PairedProducts, OfRowsAndColumnsOfAnySize) {
 }
 
 // What a and b contribute alone cancels only to rounding; where one of them is nothing, so is the product.
-TEST(PairedProducts, OfZerosAreZeros) {
-  const auto device = pairing_device();
+TEST_P(FastProducts, OfZerosAreZeros) {
+  const auto device = fast_device();
   constexpr int64_t m = 11, n = 40, k = 64, row = 3, column = 37;
   Numbers a = numbers(m * k, 3, even), b = numbers(k * n, 4, even);
   for (double& v : b) v = std::ldexp(v, 60);  // so that nothing times it would show
   for (int64_t i = 0; i < k; ++i) a[static_cast<size_t>(row * k + i)] = b[static_cast<size_t>(i * n + column)] = 0;
-  const Numbers y = product(*device, "paired", m, n, k, a, b);
+  const Numbers y = product(*device, GetParam(), m, n, k, a, b);
   for (int64_t i = 0; i < m * n; ++i) EXPECT_EQ(y[static_cast<size_t>(i)] == 0, i / n == row || i % n == column) << i;
 }
 
-TEST(PairedProducts, ShowWhatIsNoNumber) {
-  const auto device = pairing_device();
+TEST_P(FastProducts, ShowWhatIsNoNumber) {
+  const auto device = fast_device();
   constexpr int64_t m = 10, n = 34, k = 96;
   for (const double strange : {std::nan(""), static_cast<double>(INFINITY)}) {
     Numbers a = numbers(m * k, 5, even), b = numbers(k * n, 6, even);
     a[4 * k + 50] = strange;
     b[7 * n + 33] = -strange;
-    const Numbers y = product(*device, "paired", m, n, k, a, b);
+    const Numbers y = product(*device, GetParam(), m, n, k, a, b);
     for (int64_t i = 0; i < m * n; ++i)
       EXPECT_EQ(std::isfinite(y[static_cast<size_t>(i)]), i / n != 4 && i % n != 33) << strange << " " << i;
   }
 }
 
-TEST(PairedProducts, DoNotDependOnThreads) {
+TEST_P(FastProducts, DoNotDependOnThreads) {
   constexpr int64_t m = 150, n = 200, k = 270;
   const Numbers a = numbers(m * k, 7, even), b = numbers(k * n, 8, even);
-  const Numbers alone = product(*pairing_device(1), "paired", m, n, k, a, b);
+  const Numbers alone = product(*fast_device(1), GetParam(), m, n, k, a, b);
   for (const int threads : {2, 5})
-    EXPECT_EQ(product(*pairing_device(threads), "paired", m, n, k, a, b), alone) << threads;
+    EXPECT_EQ(product(*fast_device(threads), GetParam(), m, n, k, a, b), alone) << threads;
 }
 
-// About as exact as plain sums, for values as networks have them: even, with few that are large, cut off at zero,
-// mostly zero, far from zero. In units of what a plain product is off, both as root mean squares. A plain sum of few
-// values that are not zero is rounded as often as there are values; one of pairs is rounded in every pair.
-TEST(PairedProducts, AreAboutAsExactAsPlainOnes) {
-  const auto device = pairing_device();
+// About as exact as plain sums, or more, for values as networks have them: even, with few that are large, cut off at
+// zero, mostly zero, far from zero. In units of what a plain product is off, both as root mean squares. A plain sum of
+// few values that are not zero is rounded as often as there are values; one of pairs is rounded in every pair.
+TEST_P(FastProducts, AreAboutAsExactAsPlainOnes) {
+  const auto device = fast_device();
   constexpr int64_t m = 48, n = 64, k = 258;
   static const char* const mostly_zero = "mostly zero";
   const std::pair<const char*, double (*)(double)> shapes[] = {
@@ -151,20 +161,21 @@ TEST(PairedProducts, AreAboutAsExactAsPlainOnes) {
     for (const auto& [name_b, shape_b] : shapes) {
       const Numbers a = numbers(m * k, 9, shape_a), b = numbers(k * n, 10, shape_b);
       const Numbers plain = product(*device, "packed", m, n, k, a, b),
-                    pairs = product(*device, "paired", m, n, k, a, b);
-      double plain_error = 0, pairs_error = 0;
+                    fast = product(*device, GetParam(), m, n, k, a, b);
+      double plain_error = 0, fast_error = 0;
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
           double exact = 0;
           for (int64_t l = 0; l < k; ++l)
             exact += a[static_cast<size_t>(i * k + l)] * b[static_cast<size_t>(l * n + j)];
           plain_error += std::pow(plain[static_cast<size_t>(i * n + j)] - exact, 2);
-          pairs_error += std::pow(pairs[static_cast<size_t>(i * n + j)] - exact, 2);
+          fast_error += std::pow(fast[static_cast<size_t>(i * n + j)] - exact, 2);
         }
-      const double ratio = std::sqrt(pairs_error / plain_error);
+      const double ratio = std::sqrt(fast_error / plain_error);
       RecordProperty(fmt::format("{} by {}", name_a, name_b), fmt::format("{:.2f}", ratio));
       const bool few_terms = name_a == mostly_zero || name_b == mostly_zero;
-      EXPECT_LE(ratio, few_terms ? 6 : 2) << name_a << " by " << name_b;
+      const bool paired = GetParam() == "paired";
+      EXPECT_LE(ratio, few_terms ? (paired ? 6 : 2) : (paired ? 2 : 1)) << name_a << " by " << name_b;
     }
 }
 

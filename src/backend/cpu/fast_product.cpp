@@ -1,7 +1,6 @@
 #include "backend/cpu/fast_product.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 
@@ -158,16 +157,16 @@ void run_paired(const FastProduct& p, const Rows& r, const Columns& c) {
   }
 }
 
-// What sums begin with: those of earlier terms, or the first word of the epilogue where it adds. However the work is
-// cut, sums begin so, and come out the same.
+// What the sums of a single block begin with: the first word of the epilogue where it adds something. However the work
+// is cut, sums begin so, and come out the same. Sums of earlier blocks are added at the end, not begun with: a long sum
+// is one of sums, whose rounding errors grow with their number and length, not with the number of terms.
 struct Begin {
   const float* at = nullptr;  // of the first row and column; null: nothing
   int64_t row = 0;            // floats from row to row
   int words = 0;              // of the epilogue that are done by it
 };
-Begin begin_of(const FastProduct& p, const Rows& r, const Columns& c, const TileEpilogue* epilogue) {
-  if (c.block > 0) return {p.y + r.first_row * p.y_pitch + c.col, p.y_pitch * r.row_step};
-  if (!epilogue) return {};
+Begin begin_of(const Rows& r, const Columns& c, const TileEpilogue* epilogue) {
+  if (!epilogue || c.block > 0) return {};
   const TileEpilogue::Word& word = epilogue->words[0];
   if (word.kind == ops::Epilogue::bias) return {word.operand + c.col, 0, 1};
   if (word.kind != ops::Epilogue::residual) return {};
@@ -178,7 +177,7 @@ void run_pieces(const FastProduct& p, const Rows& r, const Columns& c) {
   alignas(64) float sums[kSumRows * kSumColumns];
   const int64_t padded = p.terms.padded(c.block), n = std::min(p.width, p.n - c.col);
   const TileEpilogue* epilogue = c.block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr;
-  const Begin begin = begin_of(p, r, c, epilogue);
+  const Begin begin = begin_of(r, c, epilogue);
   const int words = epilogue ? epilogue->count : 0;
   PieceTiles tiles{.a = r.a,
                    .b = c.b,
@@ -186,7 +185,8 @@ void run_pieces(const FastProduct& p, const Rows& r, const Columns& c) {
                    .count = padded / kPieceTerms};
   for (int64_t i = 0; i < r.m; i += kSumRows, tiles.a += 2 * r.stride) {
     const int64_t m = std::min(kSumRows, r.m - i), row = r.first_row + i * r.row_step;
-    const bool whole = m % kPieceLanes == 0 && n % kPieceLanes == 0, done = whole && begin.words == words;
+    const bool whole = m % kPieceLanes == 0 && n % kPieceLanes == 0,
+               done = whole && c.block == 0 && begin.words == words;
     tiles.a_panel = m > kPieceLanes ? r.stride : 0;
     tiles.begin = begin.at ? begin.at + i * begin.row : nullptr;
     tiles.begin_pitch = begin.row;
@@ -208,6 +208,7 @@ void run_pieces(const FastProduct& p, const Rows& r, const Columns& c) {
               .col = c.col,
               .m = m,
               .n = n,
+              .accumulate = c.block > 0,
               .epilogue = epilogue,
               .first_word = begin.words});
   }
@@ -217,18 +218,10 @@ void run_panel(const FastProduct& p, const Rows& r, const Columns& c) {
   p.terms.form == Form::paired ? run_paired(p, r, c) : run_pieces(p, r, c);
 }
 
-// Readies what the form needs while a product runs.
-struct Ready {
-  std::optional<PieceUnits> units;
-  explicit Ready(const FastProduct& p) {
-    if (p.terms.form == Form::pieces) units.emplace();
-  }
-};
-
 }  // namespace
 
 void multiply_fast(const FastProduct& p, const FastRows& r) {
-  const Ready ready(p);
+  const ReadyForm ready(p.terms.form);
   const int64_t stride = p.terms.rows_of(p.terms.block) * panel_rows(p.terms.form),
                 panel_floats = p.terms.rows() * p.width;
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
@@ -243,7 +236,6 @@ void multiply_fast(const FastProduct& p, const FastRows& r) {
 
 void multiply_fast(const FastProduct& p, const PackedRows& r) {
   SITU_ASSERT(p.terms.blocks == 1);
-  const Ready ready(p);
   const int64_t stride = p.terms.rows_of(p.terms.block) * panel_rows(p.terms.form),
                 panel_floats = p.terms.rows() * p.width;
   for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
@@ -254,7 +246,7 @@ void multiply_fast(const FastProduct& p, const PackedRows& r) {
 }
 
 void multiply_fast(const FastProduct& p, const FastColumns& c) {
-  const Ready ready(p);
+  const ReadyForm ready(p.terms.form);
   const int64_t rows = panel_rows(p.terms.form);
   for (int64_t panel = c.panel0; panel < c.panel1; ++panel)
     for (int64_t block = 0; block < p.terms.blocks; ++block) {

@@ -8,6 +8,7 @@
 // A panel has all terms of some rows of a (panel_rows) or columns of b (width), in blocks of terms that stay near; each
 // block's sums are added to what y holds.
 #pragma once
+#include <optional>
 #include <string_view>
 
 #include "backend/cpu/matrix.h"
@@ -101,7 +102,19 @@ struct FastRows {
 };
 void multiply_fast(const FastProduct& product, const FastRows& rows);
 
-// m rows of a single block of terms, which pack_rows has packed to `a`, and panels [panel0, panel1) of b.
+// What the form needs while products of packed rows run, on one thread.
+class ReadyForm {
+ public:
+  explicit ReadyForm(Form form) {
+    if (form == Form::pieces) units_.emplace();
+  }
+
+ private:
+  std::optional<PieceUnits> units_;
+};
+
+// m rows of a single block of terms, which pack_rows has packed to `a`, and panels [panel0, panel1) of b; within the
+// life of a ReadyForm.
 struct PackedRows {
   int64_t m = 0;
   const float* a = nullptr;

@@ -158,11 +158,14 @@ bool has_piece_units() {
 }
 MultiplyPieces multiply_pieces_function() { return has_piece_units() ? multiply_with_units : multiply_with_loops; }
 
+namespace {
+thread_local int users = 0;
+}
 PieceUnits::PieceUnits() {
-  if (has_piece_units()) take_units();
+  if (has_piece_units() && users++ == 0) take_units();
 }
 PieceUnits::~PieceUnits() {
-  if (has_piece_units()) release_units();
+  if (has_piece_units() && --users == 0) release_units();
 }
 
 }  // namespace situ::cpu

@@ -92,14 +92,21 @@ void pack_panel(const PiecePanel& p) {
   }
 }
 
-// sums[i][j] = change(sums[i][j], row and column of y, columns that are left) for whole vectors and parts. What is last
-// goes to y.
+// sums[i][j] = change(sums[i][j], row and column of y, columns that are left). What is last goes to y.
 template <typename Change>
 HWY_INLINE void change_sums(const PieceSums& s, bool last, const Change& change) {
+  const bool two_vectors = s.n == 2 * lanes();  // as nearly always
   for (int64_t i = 0; i < s.m; ++i) {
     const int64_t row = s.first_row + i * s.row_step;
     float* const from = s.sums + i * kSumColumns;
     float* const to = last ? s.y + row * s.y_pitch + s.col : from;
+    if (two_vectors) {
+      const Floats v0 = change(hn::LoadU(Tag(), from), row, s.col, lanes());
+      const Floats v1 = change(hn::LoadU(Tag(), from + lanes()), row, s.col + lanes(), lanes());
+      hn::StoreU(v0, Tag(), to);
+      hn::StoreU(v1, Tag(), to + lanes());
+      continue;
+    }
     for (int64_t j = 0; j < s.n; j += lanes())
       store_up_to(change(load_up_to(from + j, s.n - j), row, s.col + j, s.n - j), to + j, s.n - j);
   }
@@ -108,7 +115,12 @@ HWY_INLINE void change_sums(const PieceSums& s, bool last, const Change& change)
 // One word after the other, over sums that are near.
 void finish(const PieceSums& s) {
   const int words = s.epilogue ? s.epilogue->count : 0;
-  if (s.first_word == words) change_sums(s, true, [](Floats v, int64_t, int64_t, int64_t) HWY_ATTR { return v; });
+  if (s.accumulate)
+    change_sums(s, s.first_word == words, [&](Floats v, int64_t row, int64_t col, int64_t n) HWY_ATTR {
+      return hn::Add(v, load_up_to(s.y + row * s.y_pitch + col, n));
+    });
+  else if (s.first_word == words)
+    change_sums(s, true, [](Floats v, int64_t, int64_t, int64_t) HWY_ATTR { return v; });
   for (int e = s.first_word; e < words; ++e) {
     const TileEpilogue::Word& word = s.epilogue->words[static_cast<size_t>(e)];
     const bool last = e + 1 == words;

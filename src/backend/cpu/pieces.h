@@ -46,7 +46,7 @@ struct PieceTiles {
 };
 using MultiplyPieces = void (*)(const PieceTiles&);
 
-// y = epilogue(sums) for the first m rows and n columns of `sums`, a matrix of kSumColumns columns; the
+// y = epilogue(sums + (y or 0)) for the first m rows and n columns of `sums`, a matrix of kSumColumns columns; the
 // epilogue from word `first_word` on.
 struct PieceSums {
   float* sums = nullptr;
@@ -54,6 +54,7 @@ struct PieceSums {
   int64_t y_pitch = 0;
   int64_t first_row = 0, row_step = 1, col = 0;  // of y; row i is first_row + i * row_step
   int64_t m = 0, n = 0;
+  bool accumulate = false;
   const TileEpilogue* epilogue = nullptr;
   int first_word = 0;
 };
@@ -64,7 +65,7 @@ FinishPieces finish_pieces_function();
 bool has_piece_units();
 // With the processor's units; without them, with loops for tests.
 MultiplyPieces multiply_pieces_function();
-// The units are made ready for the calls in between, on one thread.
+// The units are ready while one of these lives, for its thread; they may be nested.
 class PieceUnits {
  public:
   PieceUnits();

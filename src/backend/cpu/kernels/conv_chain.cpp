@@ -346,6 +346,7 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
 void run_task(const Chain& chain, int64_t task) {
   const Layout& l = chain.layout;
   const Parts parts(chain);
+  const ReadyForm ready(l.expand_form);
   const int64_t out_w = l.window.x.out, begin = l.rows * task / l.tasks, end = l.rows * (task + 1) / l.tasks;
   Ring ring(chain, parts, {rows_read(l, begin).first, rows_read(l, end - 1).last}, 0);
   for (int64_t o0 = begin; o0 < end; o0 += l.stripe) {

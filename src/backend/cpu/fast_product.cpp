@@ -101,7 +101,8 @@ void pack_rows(const FastProduct& p, const FastRows& r, int64_t block) {
 namespace {
 
 // Panels come from far memory, and the first rows that meet one would wait for it: while rows meet this one, a share of
-// the next is asked for with each of their tiles.
+// the next is asked for with each of their tiles, or of the products in them. For panels of pieces that are near,
+// asking costs more than it saves.
 struct AskFor {
   const float* next = nullptr;
   int64_t floats = 0, share = 0;
@@ -183,6 +184,11 @@ void run_pieces(const FastProduct& p, const Rows& r, const Columns& c) {
                    .b = c.b,
                    .b_panel = n > kPieceLanes ? kPieceLanes * p.terms.rows_of(padded) : 0,
                    .count = padded / kPieceTerms};
+  if (c.next) {
+    const int64_t lines = p.terms.rows_of(padded) * p.width / kLine;
+    tiles.ahead = c.next;
+    tiles.ahead_lines = ceil_div(lines, ceil_div(r.m, kSumRows) * tiles.products());
+  }
   for (int64_t i = 0; i < r.m; i += kSumRows, tiles.a += 2 * r.stride) {
     const int64_t m = std::min(kSumRows, r.m - i), row = r.first_row + i * r.row_step;
     const bool whole = m % kPieceLanes == 0 && n % kPieceLanes == 0,
@@ -199,6 +205,7 @@ void run_pieces(const FastProduct& p, const Rows& r, const Columns& c) {
     tiles.sums = done ? p.y + row * p.y_pitch + c.col : sums;
     tiles.pitch = done ? p.y_pitch * r.row_step : kSumColumns;
     p.multiply(tiles);
+    tiles.ahead += tiles.ahead_lines * tiles.products() * kLine;
     if (done) continue;
     p.finish({.sums = sums,
               .y = p.y,
@@ -223,13 +230,13 @@ void run_panel(const FastProduct& p, const Rows& r, const Columns& c) {
 void multiply_fast(const FastProduct& p, const FastRows& r) {
   const ReadyForm ready(p.terms.form);
   const int64_t stride = p.terms.rows_of(p.terms.block) * panel_rows(p.terms.form),
-                panel_floats = p.terms.rows() * p.width;
+                panel_floats = p.terms.rows() * p.width, last = p.terms.form == Form::pieces && r.near ? 0 : r.panel1;
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
     pack_rows(p, r, block);
     for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
       const float* b = p.b + panel * panel_floats + p.terms.first_row(block) * p.width;
       run_panel(p, {r.scratch, stride, r.m, r.first_row, r.row_step},
-                {block, panel * p.width, b, panel + 1 < r.panel1 ? b + panel_floats : nullptr});
+                {block, panel * p.width, b, panel + 1 < last ? b + panel_floats : nullptr});
     }
   }
 }
@@ -238,10 +245,11 @@ void multiply_fast(const FastProduct& p, const PackedRows& r) {
   SITU_ASSERT(p.terms.blocks == 1);
   const int64_t stride = p.terms.rows_of(p.terms.block) * panel_rows(p.terms.form),
                 panel_floats = p.terms.rows() * p.width;
+  const int64_t last = p.terms.form == Form::pieces ? 0 : p.panels();
   for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
     const float* b = p.b + panel * panel_floats;
     run_panel(p, {r.a, stride, r.m, r.first_row, 1},
-              {0, panel * p.width, b, panel + 1 < p.panels() ? b + panel_floats : nullptr});
+              {0, panel * p.width, b, panel + 1 < last ? b + panel_floats : nullptr});
   }
 }
 

@@ -99,6 +99,7 @@ struct FastRows {
   int64_t first_row = 0, row_step = 1;
   int64_t panel0 = 0, panel1 = 0;
   float* scratch = nullptr;
+  bool near = false;  // the panels are read again and again
 };
 void multiply_fast(const FastProduct& product, const FastRows& rows);
 

@@ -6,40 +6,12 @@
 // The order matters: highway.h after foreach_target.h.
 #include <algorithm>
 
-#include "backend/cpu/simd-inl.h"
+#include "backend/cpu/pieces-inl.h"
 #include "backend/cpu/turn.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
 namespace {
-
-using LineTag = hn::CappedTag<float, kPieceLanes>;  // at most a row of a tile
-using WordTag = hn::RebindToUnsigned<LineTag>;
-using Line = hn::Vec<LineTag>;
-using Words = hn::Vec<WordTag>;
-
-// x rounded to the nearest bfloat16, ties to even; its lower half is zero.
-HWY_INLINE Words rounded(Line x) {
-  const WordTag d;
-  const Words bits = hn::BitCast(d, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
-  return hn::And(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFu))), hn::Set(d, 0xFFFF0000u));
-}
-HWY_INLINE Line without(Line x, Words piece) { return hn::Sub(x, hn::BitCast(LineTag(), piece)); }
-// The pieces of two values side by side.
-HWY_INLINE void put(Words first, Words second, float* to) {
-  const Words both = hn::Or(hn::ShiftRight<16>(first), second);
-  hn::StoreU(hn::BitCast(LineTag(), both), LineTag(), to);
-}
-
-// Sixteen values, of which the first n exist, or all.
-template <bool WHOLE>
-HWY_INLINE Line load_line(const float* p, [[maybe_unused]] int64_t n) {
-  const LineTag d;
-#if SITU_MASKED_LOAD
-  if constexpr (!WHOLE) return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(n, 0))), d, p);
-#endif
-  return hn::LoadU(d, p);
-}
 
 // The three tiles of kPieceTerms terms. Row o of them has the values from[o * step + j] and, beside them, those that
 // lie `second` further on; of those `there` and `there_second` exist, if not all.
@@ -47,19 +19,17 @@ template <bool WHOLE>
 HWY_INLINE void pack_tiles(const float* from, int64_t step, int64_t second, float* to, int64_t there = 16,
                            int64_t there_second = 16) {
   const LineTag d;
-  const WordTag dw;
   for (int64_t o = 0; o < 16; ++o)
     for (int64_t j = 0; j < 16; j += static_cast<int64_t>(hn::Lanes(d))) {
       const float* p = from + o * step + j;
       float* row = to + o * 16 + j;
       const Line x = load_line<WHOLE>(p, there - j), y = load_line<WHOLE>(p + second, there_second - j);
-      const Words x1 = rounded(x), y1 = rounded(y);
-      put(x1, y1, row);
-      const Line x23 = without(x, x1), y23 = without(y, y1);
-      const Words x2 = rounded(x23), y2 = rounded(y23);
-      put(x2, y2, row + kTileWords);
-      const Words x3 = hn::BitCast(dw, without(x23, x2)), y3 = hn::BitCast(dw, without(y23, y2));
-      put(x3, hn::And(y3, hn::Set(dw, 0xFFFF0000u)), row + 2 * kTileWords);  // eight bits are left, or nine zeros
+      Words x1, x2, x3, y1, y2, y3;
+      take_apart(x, x1, x2, x3);
+      take_apart(y, y1, y2, y3);
+      store_words(joined(x1, y1), row);
+      store_words(joined(x2, y2), row + kTileWords);
+      store_words(joined(x3, cut_off(y3)), row + 2 * kTileWords);
     }
 }
 
@@ -95,11 +65,15 @@ void pack_panel(const PiecePanel& p) {
 // sums[i][j] = change(sums[i][j], row and column of y, columns that are left). What is last goes to y.
 template <typename Change>
 HWY_INLINE void change_sums(const PieceSums& s, bool last, const Change& change) {
-  const bool two_vectors = s.n == 2 * lanes();  // as nearly always
+  const bool one_vector = s.n == lanes(), two_vectors = s.n == 2 * lanes();  // as nearly always
   for (int64_t i = 0; i < s.m; ++i) {
     const int64_t row = s.first_row + i * s.row_step;
     float* const from = s.sums + i * kSumColumns;
     float* const to = last ? s.y + row * s.y_pitch + s.col : from;
+    if (one_vector) {
+      hn::StoreU(change(hn::LoadU(Tag(), from), row, s.col, lanes()), Tag(), to);
+      continue;
+    }
     if (two_vectors) {
       const Floats v0 = change(hn::LoadU(Tag(), from), row, s.col, lanes());
       const Floats v1 = change(hn::LoadU(Tag(), from + lanes()), row, s.col + lanes(), lanes());

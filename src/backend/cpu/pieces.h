@@ -43,6 +43,11 @@ struct PieceTiles {
   int64_t begin_pitch = 0;
   float* sums = nullptr;
   int64_t pitch = 0;
+  // What comes next from far memory: `ahead_lines` of it are asked for with each of the six products of every
+  // kPieceTerms terms, never many at a time.
+  const float* ahead = nullptr;
+  int64_t ahead_lines = 0;
+  int64_t products() const { return 6 * count; }
 };
 using MultiplyPieces = void (*)(const PieceTiles&);
 

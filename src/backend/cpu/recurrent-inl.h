@@ -24,7 +24,8 @@ inline void multiply_all(const Recurrent& l, int64_t n0, int64_t n1, int64_t ste
                                    .first_row = row,
                                    .row_step = l.walk.time,
                                    .panel1 = l.fast.panels(),
-                                   .scratch = scratch});
+                                   .scratch = scratch,
+                                   .near = true});
   }
 }
 

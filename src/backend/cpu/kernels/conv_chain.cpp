@@ -337,7 +337,8 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
                                                  .a_row = k,
                                                  .first_row = first + i,
                                                  .panel1 = chain.project.fast.panels(),
-                                                 .scratch = parts.project});
+                                                 .scratch = parts.project,
+                                                 .near = true});
     else
       multiply(chain.project, a + i * k, k, count, chain.y, chain.y_pitch, first + i, 0, chain.project.panels.panels);
   }

@@ -52,7 +52,7 @@ if(test_sources)
 
   # The kernels with each instruction set that the machine has beside its best one.
   foreach(set AVX2 SSE4 SCALAR NEON)
-    add_test(NAME simd.${set} COMMAND situ_tests "--gtest_filter=*Kernels*cpu*:Simd.*:*FastProducts.*" --gtest_brief=1)
+    add_test(NAME simd.${set} COMMAND situ_tests "--gtest_filter=*Kernels*cpu*:Simd.*:*FastProducts.*:Twins.*" --gtest_brief=1)
     set_tests_properties(simd.${set} PROPERTIES LABELS unit TIMEOUT 600
       ENVIRONMENT "${test_environment};SITU_SIMD=${set};SITU_TEST_DEVICES=cpu"
       SKIP_REGULAR_EXPRESSION "SITU_SIMD: `${set}` is no instruction set of this processor")

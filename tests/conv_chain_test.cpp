@@ -111,6 +111,7 @@ TEST(Tiles, TwentyFourColumnsInPanelsOfAnyWidth) {
   for (int64_t columns : {8, 16, 24, 32, 64}) {
     device::DeviceOptions options;
     options.tuning.set("gemm.TN", columns);
+    options.tuning.set("gemm.halves", 1);
     const auto device = step::open_device("cpu", options);
     for (const ops::Example& example : ops::examples(op))
       for (const step::Layout layout : {step::Layout::dense, step::Layout::pitched}) {
@@ -149,6 +150,7 @@ TEST(ConvChainRows, AreTheSameOnAnyNumberOfThreadsAndNearTheOracle) {
       device::DeviceOptions options;
       options.threads = threads;
       options.tuning.set("gemm.paired", form == "paired");
+      options.tuning.set("gemm.halves", form == "paired");
       options.tuning.set("gemm.pieces", form == "pieces");
       const auto device = step::open_device("cpu", options);
       for (const ops::Example& example : ops::examples(op)) {

@@ -2,7 +2,9 @@
 // set: the processors that gain by them are few, the code is there for all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "harness.h"
@@ -177,6 +179,84 @@ TEST_P(FastProducts, AreAboutAsExactAsPlainOnes) {
       const bool paired = GetParam() == "paired";
       EXPECT_LE(ratio, few_terms ? (paired ? 6 : 2) : (paired ? 2 : 1)) << name_a << " by " << name_b;
     }
+}
+
+// --- twins ----------------------------------------------------------------------------------------------------------
+// Lines of whole tiles, lines that share tiles with their padding, and images of less than a tile; strides and phases
+// without taps, dilation, padding on one side, more of it than taps reach; channels and results that fill no vector;
+// one, two and three panels of results; every word of an epilogue; images that are cut into tasks.
+constexpr std::string_view kTwinForward =
+    "f32[2,5,32,16], f32[3,3,16,16] {pad=[1,1,1,1]}; "
+    "f32[2,7,16,32], f32[3,3,32,32], f32[32] {pad=[1,1,1,1], epilogue=\"bias+relu\"}; "
+    "f32[3,6,9,24], f32[3,3,24,40], f32[40], f32[3,6,9,40] {pad=[1,1,1,1], epilogue=\"bias+residual+relu6\"}; "
+    "f32[1,9,16,16], f32[3,3,16,48], f32[1,9,16,48]*8 {pad=[1,1,1,1], epilogue=\"residual+relu\"}; "
+    "f32[2,9,33,16], f32[3,3,16,32] {stride=[2,2], pad=[1,1,1,1]}; f32[2,8,32,20], f32[1,1,20,16] {stride=[2,2]}; "
+    "f32[1,8,11,17], f32[2,4,17,18] {stride=[3,2], pad=[2,0,0,3]}; f32[1,12,13,16], f32[3,3,16,16] {dilation=[2,3], "
+    "pad=[4,1,0,5]}; f32[2,2,3,16], f32[5,5,16,16] {pad=[2,2,2,2]}; f32[1,3,4,16], f32[1,1,16,16] {pad=[1,2,3,0]}; "
+    "f32[1,70,64,32], f32[3,3,32,16], f32[16] {pad=[1,1,1,1], epilogue=\"bias\"}; "
+    "f32[1,6,6,16], f32[3,3,16,16], f32[1,6,6,16]*8 {pad=[1,1,1,1], epilogue=\"mask\"}; "
+    "f32[2,4,48,16], f32[1,1,16,32], f32[2,4,48,32]*8 {epilogue=\"mask6\"}";
+constexpr std::string_view kTwinBackward =
+    "f32[2,5,32,16], f32[3,3,16,16] {size=[5,32], pad=[1,1,1,1]}; "
+    "f32[2,7,16,32], f32[3,3,16,32], f32[2,7,16,16], f32[2,7,16,16]*8 {size=[7,16], pad=[1,1,1,1], "
+    "epilogue=\"residual+mask\"}; "
+    "f32[2,8,16,32], f32[3,3,16,32], f32[2,16,32,16]*8 {size=[16,32], stride=[2,2], pad=[1,1,1,1], epilogue=\"mask\"}; "
+    "f32[2,4,5,24], f32[1,1,16,24] {size=[8,9], stride=[2,2]}; f32[1,3,6,18], f32[2,4,17,18] {size=[8,11], "
+    "stride=[3,2], pad=[2,0,0,3]}; f32[1,12,13,16], f32[3,3,16,16] {size=[12,13], dilation=[2,3], pad=[4,1,0,5]}; "
+    "f32[1,2,2,16], f32[3,3,48,16] {size=[9,8], stride=[4,4], pad=[0,0,0,0]}";
+
+TEST(Twins, AgreeWithTheOracleOnAnyNumberOfThreads) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  const std::pair<const char*, std::string_view> cases[] = {{"conv2d", kTwinForward}, {"conv2d_dx", kTwinBackward}};
+  for (const auto& [name, examples] : cases) {
+    ops::OpDef op = ops::get(name);
+    op.examples = examples;
+    for (const ops::Example& example : ops::examples(op))
+      for (const step::Layout layout : {step::Layout::dense, step::Layout::pitched}) {
+        SCOPED_TRACE(fmt::format("{} {}", name, example.text));
+        const ir::Graph graph = step::single_op_graph(op, example, layout);
+        const std::string key = device::node_key(ops::view_of(graph, step::op_node(graph, op)));
+        std::map<std::string, Numbers> inputs, alone;
+        for (const ir::Node& node : graph.nodes)
+          if (node.op == "input") {
+            const auto index = inputs.size();
+            inputs[node.attrs.text("name")] = ops::example_values(example.inputs[index], 7);
+          }
+        for (const int threads : {1, 2, 5}) {
+          const auto device = fast_device(threads);
+          device->choices = {{key, "twins"}};
+          const ir::Graph lowered = plan::lower(graph, *device).graph;
+          EXPECT_TRUE(std::ranges::any_of(
+              lowered.nodes, [](const ir::Node& node) { return node.op.find("_twins") != std::string::npos; }));
+          std::string where;
+          EXPECT_LE(step::error_in_tolerances(*device, op, example, layout, 3, &where), 1) << where;
+          const auto results = step::run_once(*device, graph, inputs);
+          if (alone.empty()) alone = {results.begin(), results.end()};
+          EXPECT_TRUE(std::ranges::equal(alone, results)) << threads;
+        }
+      }
+  }
+}
+
+// Convolutions by twins round less than plain ones, as products of pieces do.
+TEST(Twins, AreAsExactAsPlainSums) {
+  if (!device_under_test("cpu")) GTEST_SKIP();
+  const auto device = fast_device();
+  const ir::Graph graph = ir::parse(
+      "program p\n%0 = input {name=\"x\"} : f32[1,12,16,32]\n%1 = input {name=\"w\"} : f32[3,3,32,16]\n"
+      "%2 = conv2d(%0, %1) : f32[1,10,14,16]\noutput(%2) {name=\"y\"}\n");
+  const std::map<std::string, Numbers> inputs{{"x", numbers(12 * 16 * 32, 11, even)},
+                                              {"w", numbers(9 * 32 * 16, 12, even)}};
+  const std::string key = device::node_key(ops::view_of(graph, node_of(graph, "conv2d")));
+  const auto exact = step::run_once(*step::open_device("ref", {}), graph, inputs).at("y");
+  const auto error_by = [&](const char* candidate) {
+    device->choices = {{key, candidate}};
+    const Numbers y = step::run_once(*device, graph, inputs).at("y");
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += std::pow(y[i] - exact[i], 2);
+    return std::sqrt(sum);
+  };
+  EXPECT_LE(error_by("twins"), error_by("in_place"));
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ std::vector<Key> cpu_keys() {
           {"gemm.KC", {8, 64, 512}},
           {"gemm.split_k", {16, 64, 256}},
           {"gemm.across", {65, 95}},
+          {"gemm.halves", {0, 1}},
           {"conv.pixels", {24, 48, 192}},
           {"conv_dw.slab_bytes", {1024, 16384, 131072}},
           {"conv_dw.splits", {1, 3, 16}},

@@ -57,7 +57,8 @@ using TileFunction = void (*)(const Tile&);
 
 // edge: columns beyond n must not be read from b (b in place); panels are padded and need none.
 TileFunction tile_function(int64_t mr, int64_t nv, bool edge);
-// For eight rows of 24 columns where vectors have sixteen lanes: kHalvesColumns, in panels or in place, bias by column.
+// For eight rows of 24 columns where vectors have sixteen lanes: kHalvesColumns, in panels or in place, bias by column;
+// for processors that compute half a vector in half the time (gemm.halves).
 // Null where there is none.
 inline constexpr int64_t kHalvesRows = 8, kHalvesColumns = 24;
 TileFunction halves_tile_function();

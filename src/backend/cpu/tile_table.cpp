@@ -24,7 +24,7 @@ PanelSet make_panels(int64_t n, bool packed, int64_t rows, const device::Tuning&
   const TileShape shape = tile_shape(set.panels == 1 ? n : set.tn, tuning);
   set.mr = best_height(rows, shape.nv, shape.mr);
   set.last_tile = tile_function(set.mr, ceil_div(last, lanes), !packed && last % lanes != 0);
-  if (n == kHalvesColumns && set.panels == 1 && halves_tile_function()) {
+  if (n == kHalvesColumns && set.panels == 1 && tuning.get("gemm.halves", 0) && halves_tile_function()) {
     set.mr = kHalvesRows;
     set.last_tile = halves_tile_function();
   }

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/pieces-inl.h"
 #include "backend/cpu/turn.h"
+#include "base/error.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace situ::cpu::HWY_NAMESPACE {
@@ -132,6 +133,17 @@ PackTwinRows pack_twin_rows_function() { return &HWY_DYNAMIC_DISPATCH(pack_rows)
 PackTwinPanel pack_twin_panel_function() { return &HWY_DYNAMIC_DISPATCH(pack_panel); }
 
 TwinProduct::TwinProduct() : multiply(multiply_twins_function()), finish(finish_pieces_function()) {}
+TwinProduct::TwinProduct(const Operand& panels_of_b, int64_t terms, int64_t all_taps, int64_t columns,
+                         const Operand& result)
+    : TwinProduct() {
+  b = panels_of_b.f32();
+  panel = all_taps * twin_panel(terms);
+  groups = ceil_div(terms, kTwinTerms);
+  n = columns;
+  y = result.f32();
+  y_pitch = result.pitch;
+  SITU_ASSERT(panels_of_b.pitch == panels_of_b.cols() && panels_of_b.type.count() == panels() * panel);
+}
 
 // If nothing is left to be done to sums, whole tiles go to y; else it is done where they rest, near.
 void multiply_twins(const TwinProduct& p, const TwinBlock& b) {
@@ -161,7 +173,7 @@ void multiply_twins(const TwinProduct& p, const TwinBlock& b) {
         if (begin) t.begin[i] = begin->operand + y_row * begin_row + col;
         t.sums[i] = done ? p.y + y_row * p.y_pitch + col : sums + i * kPieceLanes * kSumColumns;
         const int64_t next = tile + most + i;
-        if (next < tiles) ask_for(p, cut, places[most + i], rows_of(next), col);
+        if (next < tiles && !b.near) ask_for(p, cut, places[most + i], rows_of(next), col);
       }
       p.multiply(t);
       for (int64_t i = 0; i < t.tiles && !done; ++i)

@@ -62,8 +62,9 @@ struct TwinProduct {
   const float* b = nullptr;
   int64_t panel = 0;  // words of a panel
   int64_t groups = 0, n = 0;
-  const TwinTap* taps = nullptr;
-  int64_t tap_count = 0;
+  static constexpr TwinTap kOneTap{};
+  const TwinTap* taps = &kOneTap;
+  int64_t tap_count = 1;
   float* y = nullptr;
   int64_t y_pitch = 0;
   const TileEpilogue* epilogue = nullptr;
@@ -71,17 +72,20 @@ struct TwinProduct {
   FinishPieces finish = nullptr;
 
   TwinProduct();
+  // `panels` as pack_twins leaves them, of `all_taps` times `terms` rows.
+  TwinProduct(const Operand& panels, int64_t terms, int64_t all_taps, int64_t columns, const Operand& y);
   int64_t panels() const { return ceil_div(n, kPieceLanes); }
 };
 // `runs` times `run` rows of a, `a_row` words apart; after each run come `gap` rows that are in a but not in y. Tiles
-// begin with a run where it is a number of whole ones, else they go on over the gaps and read up to kTwinSumRows - 1
-// rows beyond the last.
+// begin with a run where it is a number of whole ones, else they go on over the gaps, and the last reads up to
+// kPieceLanes - 1 rows beyond.
 struct TwinBlock {
   const float* a = nullptr;
   int64_t a_row = 0;
   int64_t runs = 1, run = 0, gap = 0;
   int64_t y_row = 0, y_step = 1, y_run = 0;  // the first row in y, from row to row, from run to run
   int64_t panel0 = 0, panel1 = 0;
+  bool near = false;  // y, and what the epilogue reads: it is not asked for
 };
 void multiply_twins(const TwinProduct& product, const TwinBlock& block);
 

@@ -209,17 +209,11 @@ Work bind(const Call& call, bool backward) {
   conv->out_h = to[1];
   conv->out_w = to[2];
   conv->epilogue = bind_epilogue(call, 2);
-  conv->product.b = w.f32();
-  conv->product.panel = taps * of_tap;
-  conv->product.groups = ceil_div(l.terms, kTwinTerms);
-  conv->product.n = l.results;
-  conv->product.y = y.f32();
-  conv->product.y_pitch = y.pitch;
+  conv->product = TwinProduct(w, l.terms, taps, l.results, y);
   conv->product.epilogue = conv->epilogue.count ? &conv->epilogue : nullptr;
   conv->pack = pack_twin_rows_function();
   conv->scratch = scratch.f32();
   conv->scratch_pitch = scratch.pitch;
-  SITU_ASSERT(w.pitch == w.cols() && w.type.count() == conv->product.panels() * conv->product.panel);
   SITU_ASSERT(scratch.rows() == call.target.compute_units && scratch.cols() == l.scratch_words());
   return {l.tasks(), [conv](int64_t task) { run_task(*conv, task); }};
 }

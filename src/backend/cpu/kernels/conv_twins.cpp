@@ -136,14 +136,15 @@ bool accepts(const ops::OpView& v, const device::Target& target) {
          p.window.y.kernel * p.window.x.kernel * p.terms <= kMostTerms;
 }
 
-// First where little is thrown away, unless Winograd's tiles of many channels do with less.
+// First where little is thrown away and a packed pixel meets several taps, unless Winograd's tiles of many channels do
+// with less. Plain products of 1x1 windows read pixels as they lie; phases of their strided data gradients do not.
 template <bool BACKWARD>
 double rank(const ops::OpView& v, const device::Target&) {
   const Problem p = problem_of(v, BACKWARD);
+  const bool strided = p.window.y.stride * p.window.x.stride > 1, one_tap = p.window.y.kernel * p.window.x.kernel == 1;
+  const bool pays = one_tap ? BACKWARD && strided : strided || p.terms < 48;
   const double used = TwinLayout(BACKWARD, p.window, p.images, p.terms, p.results).used();
-  const int64_t taps = p.window.y.kernel * p.window.x.kernel;
-  const bool strided = p.window.y.stride * p.window.x.stride > 1;
-  return used >= 0.7 && p.terms >= 16 && (strided || p.terms < 48) && taps * p.terms * p.results >= 512 ? -0.9 : 2;
+  return pays && used >= 0.7 && p.terms >= kTwinTerms ? -0.9 : 2;
 }
 
 template <bool BACKWARD>

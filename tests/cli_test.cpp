@@ -337,7 +337,8 @@ TEST(Devices, AreListed) {
 
 TEST(Command, TuningIsSetByHandAndMistakesInItAreNamed) {
   const std::string bench = "bench mlp:64-16-4 --batch 8 --seconds 0.01 ";
-  EXPECT_EQ(situ(bench + "--tuning gemm.MC=48,gemm.KC=64,gemm.MR2=6,gemm.paired=0,gemm.halves=0,gemm.pieces=0").code, 0);
+  EXPECT_EQ(situ(bench + "--tuning gemm.MC=48,gemm.KC=64,gemm.MR2=6,gemm.paired=0,gemm.halves=0,gemm.pieces=0").code,
+            0);
   const auto fails_with = [&](const std::string& arguments, const std::string& part) {
     const Result result = situ(bench + arguments);
     EXPECT_NE(result.code, 0) << arguments;

@@ -152,7 +152,7 @@ void multiply_twins(const TwinProduct& p, const TwinBlock& b) {
   const TileEpilogue::Word* begin = begin_of(p, cut);
   const int words = begin ? 1 : 0;
   const bool done = cut.whole && p.n % kPieceLanes == 0 && (p.epilogue ? p.epilogue->count : 0) == words;
-  const int64_t most = b.panel1 - b.panel0 == 1 ? kMostTwinTiles : kSumRows / kPieceLanes, tiles = cut.tiles();
+  const int64_t most = p.panels() == 1 ? kMostTwinTiles : kSumRows / kPieceLanes, tiles = cut.tiles();
   TwinTiles t{.a_row = b.a_row, .taps = p.taps, .tap_count = p.tap_count, .groups = p.groups};
   const int64_t begin_row = begin ? row_pitch(*begin) : 0;
   t.begin_pitch = begin_row * b.y_step;
@@ -163,17 +163,17 @@ void multiply_twins(const TwinProduct& p, const TwinBlock& b) {
   for (int64_t tile = 0; tile < tiles; tile += most) {
     t.tiles = std::min(most, tiles - tile);
     for (int64_t i = most; i < 2 * most; ++i) places[i] = cut.behind(places[i - 1]);
-    for (int64_t panel = b.panel0; panel < b.panel1; panel += 2) {
+    for (int64_t panel = 0; panel < p.panels(); panel += 2) {
       const int64_t col = panel * kPieceLanes;
       t.b = p.b + panel * p.panel;
-      t.b_panel = panel + 1 < b.panel1 ? p.panel : 0;
+      t.b_panel = panel + 1 < p.panels() ? p.panel : 0;
       for (int64_t i = 0; i < t.tiles; ++i) {
         const int64_t y_row = places[i].y_row(b);
         t.a[i] = b.a + places[i].a_row(b) * b.a_row;
         if (begin) t.begin[i] = begin->operand + y_row * begin_row + col;
         t.sums[i] = done ? p.y + y_row * p.y_pitch + col : sums + i * kPieceLanes * kSumColumns;
         const int64_t next = tile + most + i;
-        if (next < tiles && !b.near) ask_for(p, cut, places[most + i], rows_of(next), col);
+        if (next < tiles) ask_for(p, cut, places[most + i], rows_of(next), col);
       }
       p.multiply(t);
       for (int64_t i = 0; i < t.tiles && !done; ++i)

@@ -62,9 +62,8 @@ struct TwinProduct {
   const float* b = nullptr;
   int64_t panel = 0;  // words of a panel
   int64_t groups = 0, n = 0;
-  static constexpr TwinTap kOneTap{};
-  const TwinTap* taps = &kOneTap;
-  int64_t tap_count = 1;
+  const TwinTap* taps = nullptr;
+  int64_t tap_count = 0;
   float* y = nullptr;
   int64_t y_pitch = 0;
   const TileEpilogue* epilogue = nullptr;
@@ -84,8 +83,6 @@ struct TwinBlock {
   int64_t a_row = 0;
   int64_t runs = 1, run = 0, gap = 0;
   int64_t y_row = 0, y_step = 1, y_run = 0;  // the first row in y, from row to row, from run to run
-  int64_t panel0 = 0, panel1 = 0;
-  bool near = false;  // y, and what the epilogue reads: it is not asked for
 };
 void multiply_twins(const TwinProduct& product, const TwinBlock& block);
 

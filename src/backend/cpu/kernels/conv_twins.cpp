@@ -60,8 +60,7 @@ void run_task(const Conv& conv, int64_t task) {
                                .gap = line - part.x->count,
                                .y_row = y * conv.out_w + part.x->first,
                                .y_step = part.x->step,
-                               .y_run = part.y->step * conv.out_w,
-                               .panel1 = product.panels()});
+                               .y_run = part.y->step * conv.out_w});
     }
   }
 }

@@ -138,12 +138,16 @@ TEST_P(FastProducts, ShowWhatIsNoNumber) {
   }
 }
 
+// Cut into a grid, into strips that begin and end inside a panel of rows, and into strips shorter than one.
 TEST_P(FastProducts, DoNotDependOnThreads) {
-  constexpr int64_t m = 150, n = 200, k = 270;
-  const Numbers a = numbers(m * k, 7, even), b = numbers(k * n, 8, even);
-  const Numbers alone = product(*fast_device(1), GetParam(), m, n, k, a, b);
-  for (const int threads : {2, 5})
-    EXPECT_EQ(product(*fast_device(threads), GetParam(), m, n, k, a, b), alone) << threads;
+  constexpr int64_t shapes[][3] = {{150, 200, 270}, {72, 160, 300}, {71, 310, 40}, {40, 161, 530}, {13, 330, 64}};
+  for (const auto& [m, n, k] : shapes) {
+    const Numbers a = numbers(m * k, 7, even), b = numbers(k * n, 8, even);
+    const Numbers alone = product(*fast_device(1), GetParam(), m, n, k, a, b);
+    for (const int threads : {2, 3, 5, 7})
+      EXPECT_EQ(product(*fast_device(threads), GetParam(), m, n, k, a, b), alone)
+          << m << " x " << n << " x " << k << ", " << threads << " threads";
+  }
 }
 
 // About as exact as plain sums, or more, for values as networks have them: even, with few that are large, cut off at

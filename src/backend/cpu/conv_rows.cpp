@@ -3,6 +3,9 @@
 #include <algorithm>
 
 namespace situ::cpu {
+namespace {
+constexpr int64_t kRowsAhead = 3, kLine = 16, kNear = 2;  // floats of a line; into the second-level cache
+}  // namespace
 
 void PaddedRows::copy_row(int64_t image, int64_t row, float* to) const {
   const ops::WindowAxis &wy = conv_.window.y, &wx = conv_.window.x;
@@ -12,6 +15,9 @@ void PaddedRows::copy_row(int64_t image, int64_t row, float* to) const {
     return;
   }
   const float* from = conv_.x + (image * wy.in + row) * wx.in * conv_.x_pitch;
+  // Another core may have written the batch: what is copied next but two is asked for now.
+  const float* const ahead = from + kRowsAhead * wx.in * conv_.x_pitch;
+  for (int64_t i = 0; i < wx.in * conv_.x_pitch; i += kLine) __builtin_prefetch(ahead + i, 0, kNear);
   const int64_t columns = std::min(wx.in, line / channels - wx.before), left = wx.before * channels;
   std::fill_n(to, left, 0.0f);
   std::fill(to + left + columns * channels, to + line, 0.0f);

@@ -229,13 +229,16 @@ void run_panel(const FastProduct& p, const Rows& r, const Columns& c) {
 
 void multiply_fast(const FastProduct& p, const FastRows& r) {
   const ReadyForm ready(p.terms.form);
-  const int64_t stride = p.terms.rows_of(p.terms.block) * panel_rows(p.terms.form),
+  const int64_t rows = panel_rows(p.terms.form), stride = p.terms.rows_of(p.terms.block) * rows,
                 panel_floats = p.terms.rows() * p.width, last = p.terms.form == Form::pieces && r.near ? 0 : r.panel1;
   for (int64_t block = 0; block < p.terms.blocks; ++block) {
     pack_rows(p, r, block);
     for (int64_t panel = r.panel0; panel < r.panel1; ++panel) {
       const float* b = p.b + panel * panel_floats + p.terms.first_row(block) * p.width;
-      run_panel(p, {r.scratch, stride, r.m, r.first_row, r.row_step},
+      const int64_t skipped = panel < r.first_from ? rows : 0;
+      const int64_t m = (panel < r.last_until ? r.m : round_up(r.m, rows) - rows) - skipped;
+      if (m <= 0) continue;
+      run_panel(p, {r.scratch + skipped / rows * stride, stride, m, r.first_row + skipped * r.row_step, r.row_step},
                 {block, panel * p.width, b, panel + 1 < last ? b + panel_floats : nullptr});
     }
   }

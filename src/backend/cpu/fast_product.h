@@ -8,6 +8,7 @@
 // A panel has all terms of some rows of a (panel_rows) or columns of b (width), in blocks of terms that stay near; each
 // block's sums are added to what y holds.
 #pragma once
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -91,13 +92,15 @@ struct FastPanel {
 void pack_block(const FastProduct& product, const FastPanel& panel, int64_t block);
 
 // Rows r_i = first_row + i * row_step of y, i < m, of a[i * a_row + k * a_step], and panels [panel0, panel1) of b. The
-// rows of a are packed into `scratch`, block by block.
+// rows of a are packed into `scratch`, block by block. Of the first panel of rows only the part from panel `first_from`
+// of b on is wanted, of the last one the part before `last_until`.
 struct FastRows {
   int64_t m = 0;
   const float* a = nullptr;
   int64_t a_row = 0, a_step = 1;
   int64_t first_row = 0, row_step = 1;
   int64_t panel0 = 0, panel1 = 0;
+  int64_t first_from = 0, last_until = std::numeric_limits<int64_t>::max();
   float* scratch = nullptr;
   bool near = false;  // the panels are read again and again
 };

@@ -4,7 +4,7 @@
 //   pack_FORM            b[K,N] (or [N,K] with tb) as panels [N/width][rows of all blocks][width]; rows of a, if of_a
 //   matmul_FORM          y[M,N] = epilogue(a' b), scratch; b as panels
 //   matmul_FORM_columns  y[M,N] = epilogue(a b'), scratch; a as panels
-// Of the second a task is a block of rows by some panels, and packs its rows of a, plain or
+// Of the second a task is a block of rows by some panels, or a strip of tiles, and packs its rows of a, plain or
 // transposed (ta), block of terms by block of terms. Of the third it packs some columns of b, plain or transposed (tb):
 // where b is the larger of the two and changes in every step, its panels are never written to far memory.
 #include "backend/cpu/fast_product.h"
@@ -42,11 +42,16 @@ bool is_product(const ops::OpView& v) {
   return v.attrs.integer("groups", 1) == 1 && ops::is_pointwise(ops::window_of(v.attrs, {x[1], x[2]}, {w[0], w[1]}));
 }
 
-// How the work is cut into units of rows by panels. A result is the same however it is, so threads have a say.
+// How the work is cut into units. A result is the same however it is, so threads have a say.
+//
+//     0 0 1 1     a grid of rows by panels; where that would be uneven, strips: tiles in the       0 0 0
+//     2 2 3 3     order in which they lie, as many for each unit                                   0 1 1
+//     2 2 3 3                                                                                      1 1 1
 struct Cut {
-  int64_t rows = 0, row_blocks = 1;
+  int64_t rows = 0, row_blocks = 1;  // rows: the most of a unit, whole panels of them
   int64_t panels = 0, panel_blocks = 1;
-  int64_t units() const { return row_blocks * panel_blocks; }
+  int64_t strips = 0;  // in place of a grid, if not 0
+  int64_t units() const { return strips ? strips : row_blocks * panel_blocks; }
 };
 constexpr int64_t kMostRows[kForms] = {0, 128, 256};
 constexpr double kLargeProduct = 1e8;  // flops that are worth twice as many units, for an even split
@@ -59,26 +64,53 @@ Cut cut_of(Form form, int64_t m, int64_t n, int64_t k, const device::Target& tar
   const int64_t width = fast_width(form, target.tuning), unit = panel_rows(form), panels = ceil_div(n, width),
                 threads = target.compute_units;
   const bool large = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) > kLargeProduct;
-  const int64_t most = ceil_div(m, unit) * panels, fewest_rows = ceil_div(m, kMostRows[static_cast<int>(form)]);
+  const int64_t tiles = ceil_div(m, unit) * panels, most_rows = kMostRows[static_cast<int>(form)],
+                fewest_rows = ceil_div(m, most_rows);
   Cut best;
   int64_t least = 0;
+  const auto consider = [&](const Cut& cut, int64_t area, int64_t columns) {
+    const int64_t cost = ceil_div(cut.units(), threads) * (area + kPackedRow * cut.rows + kReadColumn * columns);
+    if (least && cost >= least) return;
+    least = cost;
+    best = cut;
+  };
   for (int64_t each = large ? 4 : 1; each <= (large ? 4 : 2); ++each) {  // units a thread
-    const int64_t wanted = std::min(threads * each, most);
+    const int64_t wanted = std::min(threads * each, tiles);
     for (int64_t row_blocks = fewest_rows; row_blocks <= std::max(wanted, fewest_rows + threads); ++row_blocks) {
       Cut cut;
       cut.rows = round_up(ceil_div(m, row_blocks), unit);
       cut.row_blocks = ceil_div(m, cut.rows);
       cut.panels = ceil_div(panels, std::min(panels, ceil_div(wanted, cut.row_blocks)));
       cut.panel_blocks = ceil_div(panels, cut.panels);
-      const int64_t columns = cut.panels * width;
-      const int64_t cost =
-          ceil_div(cut.units(), threads) * (cut.rows * columns + kPackedRow * cut.rows + kReadColumn * columns);
-      if (least && cost >= least) continue;
-      least = cost;
-      best = cut;
+      consider(cut, cut.rows * cut.panels * width, cut.panels * width);
     }
+    Cut strips{.strips = wanted};
+    for (int64_t i = 0; i < wanted; ++i)
+      strips.rows =
+          std::max(strips.rows, (ceil_div(tiles * (i + 1) / wanted, panels) - tiles * i / wanted / panels) * unit);
+    if (strips.rows <= most_rows) consider(strips, ceil_div(tiles, wanted) * unit * width, n);
   }
   return best;
+}
+
+// The rows and panels of a unit.
+FastRows rows_of(const Cut& cut, const FastProduct& p, int64_t m, int64_t unit) {
+  FastRows r;
+  if (!cut.strips) {
+    r.first_row = unit / cut.panel_blocks * cut.rows;
+    r.m = std::min(cut.rows, m - r.first_row);
+    r.panel0 = unit % cut.panel_blocks * cut.panels;
+    r.panel1 = std::min(r.panel0 + cut.panels, p.panels());
+    return r;
+  }
+  const int64_t rows = panel_rows(p.terms.form), tiles = ceil_div(m, rows) * p.panels(),
+                begin = tiles * unit / cut.strips, end = tiles * (unit + 1) / cut.strips;
+  r.first_row = begin / p.panels() * rows;
+  r.m = std::min(ceil_div(end, p.panels()) * rows, m) - r.first_row;
+  r.panel1 = p.panels();
+  r.first_from = begin % p.panels();
+  r.last_until = end - (ceil_div(end, p.panels()) - 1) * p.panels();
+  return r;
 }
 
 template <Form FORM>
@@ -115,16 +147,15 @@ Work bind_product(const Call& call) {
   const Cut cut = cut_of(FORM, m, n, k, call.target);
   SITU_ASSERT(y.rows() == m && scratch.rows() == call.target.compute_units);
   SITU_ASSERT(scratch.cols() == FastProduct::scratch_floats(cut.rows, p->terms));
-  const FastRows all{.a = a.f32(), .a_row = ta ? 1 : a.pitch, .a_step = ta ? a.pitch : 1, .scratch = scratch.f32()};
-  const int64_t scratch_pitch = scratch.pitch;
+  const float* const first = a.f32();
+  const int64_t a_row = ta ? 1 : a.pitch, a_step = ta ? a.pitch : 1, scratch_pitch = scratch.pitch;
+  float* const scratch0 = scratch.f32();
   return {cut.units(), [=](int64_t unit) {
-            FastRows r = all;
-            r.scratch += ThreadPool::this_thread() * scratch_pitch;
-            r.first_row = unit / cut.panel_blocks * cut.rows;
-            r.m = std::min(cut.rows, m - r.first_row);
-            r.a += r.first_row * r.a_row;
-            r.panel0 = unit % cut.panel_blocks * cut.panels;
-            r.panel1 = std::min(r.panel0 + cut.panels, p->panels());
+            FastRows r = rows_of(cut, *p, m, unit);
+            r.a = first + r.first_row * a_row;
+            r.a_row = a_row;
+            r.a_step = a_step;
+            r.scratch = scratch0 + ThreadPool::this_thread() * scratch_pitch;
             multiply_fast(*p, r);
           }};
 }

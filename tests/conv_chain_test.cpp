@@ -57,6 +57,21 @@ TEST(ConvChains, SmallImagesStayApart) {
   EXPECT_NE(after(chains_of(24, 20), block()), block());
   EXPECT_EQ(after(chains_of(24, 21), block()), block());
 }
+TEST(ConvChains, FewPixelsOfAllImagesAreCutByChannels) {
+  const auto tuning = [](int64_t weights, int64_t together) {
+    device::Tuning few = chains_of(weights, 21);
+    few.set("chain.together", together);
+    return few;
+  };
+  EXPECT_EQ(after(tuning(11, 20), block()), after(chains_of(23), block()));
+  EXPECT_EQ(after(tuning(11, 19), block()), block());
+  EXPECT_EQ(after(tuning(0, 20), block()), block());
+  std::string wide = block();  // a row of more terms than are packed in one piece
+  wide.replace(wide.find("f32[1,4,5,2]"), 12, "f32[1,4,5,257]");
+  wide.replace(wide.find("f32[1,1,2,6]"), 12, "f32[1,1,257,6]");
+  wide.replace(wide.find(", %4, %0) {epilogue=\"residual\"}"), 31, ", %4)");
+  EXPECT_EQ(after(tuning(11, 20), wide), wide);
+}
 TEST(ConvChains, WhatIsReadElsewhereIsMade) {
   const std::string read = block("groups=6, pad=[1,1,1,1]", "output(%5) {name=\"a\"}\n");
   EXPECT_EQ(after(chains_of(24), read),
@@ -128,7 +143,8 @@ TEST(Tiles, TwentyFourColumnsInPanelsOfAnyWidth) {
   }
 }
 
-// More images than tasks, fewer, and images cut by tasks: rows that two tasks expand, rings that go round.
+// More images than tasks, fewer, and images cut by tasks: rows that two tasks expand, rings that go round. Small
+// images, whole ones in a ring, whose windows stick out on any side.
 constexpr std::string_view kMore =
     "f32[7,5,6,40], f32[1,1,40,130], f32[130], f32[3,3,1,130], f32[1,1,130,70] {pad=[1,1,1,1], expand=\"bias+relu6\", "
     "depthwise=\"relu6\", project=\"\"}; "
@@ -136,6 +152,13 @@ constexpr std::string_view kMore =
     "expand=\"bias+relu6\", depthwise=\"relu6\", project=\"bias\"}; "
     "f32[3,23,24,24], f32[1,1,24,96], f32[3,3,1,96], f32[96], f32[1,1,96,24], f32[24] {stride=[2,2], pad=[1,1,1,1], "
     "expand=\"relu6\", depthwise=\"bias+relu6\", project=\"bias\"}; "
+    "f32[8,3,3,40], f32[1,1,40,130], f32[130], f32[3,3,1,130], f32[130] {pad=[1,1,1,1], expand=\"bias+relu6\", "
+    "depthwise=\"bias+relu6\"}; "
+    "f32[11,2,3,30], f32[1,1,30,85], f32[3,3,1,85] {pad=[1,1,1,1], expand=\"relu6\", depthwise=\"\"}; "
+    "f32[5,1,4,70], f32[1,1,70,64], f32[3,3,1,64] {pad=[1,1,1,1], expand=\"\", depthwise=\"relu\"}; "
+    "f32[6,4,2,24], f32[1,1,24,64], f32[3,3,1,64] {pad=[0,2,1,0], expand=\"relu\", depthwise=\"relu6\"}; "
+    "f32[9,5,5,24], f32[1,1,24,100], f32[3,3,1,100] {stride=[2,2], pad=[1,1,1,1], expand=\"relu6\", "
+    "depthwise=\"relu6\"}; "
     "f32[1,9,120,30], f32[1,1,30,64], f32[3,3,1,64], f32[1,1,64,200] {pad=[0,2,0,1], expand=\"relu\", "
     "depthwise=\"relu\", project=\"relu\"}";
 
@@ -146,15 +169,16 @@ TEST(ConvChainRows, AreTheSameOnAnyNumberOfThreadsAndNearTheOracle) {
   op.examples = examples;
   for (const std::string_view form : {"plain", "paired", "pieces"}) {
     std::map<std::string, std::vector<double>> first;
-    for (int threads : {2, 1, 3, 5}) {
+    for (const auto& [threads, together] : {std::pair(2, 0), {1, 0}, {3, 0}, {5, 0}, {1, 1000}, {2, 1000}, {3, 1000}}) {
       device::DeviceOptions options;
       options.threads = threads;
+      options.tuning.set("chain.together", together);
       options.tuning.set("gemm.paired", form == "paired");
       options.tuning.set("gemm.halves", form == "paired");
       options.tuning.set("gemm.pieces", form == "pieces");
       const auto device = step::open_device("cpu", options);
       for (const ops::Example& example : ops::examples(op)) {
-        SCOPED_TRACE(fmt::format("{} threads, {}: {}", threads, form, example.text));
+        SCOPED_TRACE(fmt::format("{} threads, {}, {} together: {}", threads, form, together, example.text));
         std::string where;
         EXPECT_LE(step::error_in_tolerances(*device, op, example, step::Layout::dense, 3, &where), 1) << where;
         const ir::Graph graph = step::single_op_graph(op, example, step::Layout::dense);

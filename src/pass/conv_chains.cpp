@@ -5,7 +5,9 @@
 //     -> y = conv_chain(x, v, .., w, .., u, ..)
 // Only where nothing else reads a and b: in networks or parts of networks that are not trained. The device's tuning
 // says how many weights a chain may have, since every core reads all of them, and of how many pixels an image must be,
-// since small images fill register tiles only together. The new node stands where the last one stood.
+// since small images fill register tiles only together. Where all images have few pixels (`chain.together`), the first
+// two are one node however many weights they have: that is cut by channels, and each core reads its share. The new node
+// stands where the last one stood.
 #include <map>
 #include <string>
 
@@ -18,6 +20,7 @@ namespace {
 
 using ir::Value;
 constexpr size_t kNone = ~size_t{0};
+constexpr int64_t kMostTogetherTerms = 256;  // of a result: such rows are packed in one piece
 
 struct Links {
   size_t expand = kNone, depthwise = kNone, project = kNone;
@@ -29,7 +32,8 @@ class Chains {
       : graph_(graph),
         users_(ir::users_of(graph)),
         most_weights_(tuning.get("chain.weights", 0)),
-        least_pixels_(tuning.get("chain.pixels", 1)) {}
+        least_pixels_(tuning.get("chain.pixels", 1)),
+        together_(tuning.get("chain.together", 0)) {}
 
   ir::Graph run() const {
     std::map<size_t, Links> at;  // by the node that ends a chain
@@ -66,14 +70,18 @@ class Chains {
     return groups > 1 && groups == x[3] && groups == w[3] && ops::chain_takes_inside(node(n).attrs) &&
            ops::chain_takes(node(n).attrs, {x[1], x[2]}, {w[0], w[1]});
   }
+  // Whether this convolution and the depthwise one behind it may be cut by channels.
+  bool is_cut_by_channels(size_t n) const {
+    return n != kNone && is_pointwise(n) && image(n).rows() <= together_ && image(n)[3] <= kMostTogetherTerms;
+  }
   bool begins(size_t n) const {
-    return is_conv(n) && image(n)[1] * image(n)[2] >= least_pixels_ &&
+    return is_conv(n) && (image(n)[1] * image(n)[2] >= least_pixels_ || is_cut_by_channels(n)) &&
            ops::chain_begins(node(n).attrs, image(n), shape(node(n).inputs[1]));
   }
   bool is_pointwise(size_t n) const {
     if (!is_conv(n) || node(n).attrs.integer("groups", 1) != 1) return false;
     const Shape &x = image(n), &w = shape(node(n).inputs[1]);
-    return ops::is_pointwise(ops::window_of(node(n).attrs, {x[1], x[2]}, {w[0], w[1]})) && x[1] * x[2] >= least_pixels_;
+    return ops::is_pointwise(ops::window_of(node(n).attrs, {x[1], x[2]}, {w[0], w[1]}));
   }
 
   // The convolution before the depthwise one, whose only reader it is; kNone: there is none.
@@ -87,7 +95,8 @@ class Chains {
     if (!read_once(n)) return kNone;
     const Value y = node(n).outputs[0];
     const auto user = static_cast<size_t>(users_[static_cast<size_t>(y)].front());
-    if (!is_pointwise(user) || node(user).inputs[0] != y) return kNone;
+    if (!is_pointwise(user) || image(user)[1] * image(user)[2] < least_pixels_ || node(user).inputs[0] != y)
+      return kNone;
     for (size_t i = 1; i < node(user).inputs.size(); ++i)
       if (node(user).inputs[i] == y) return kNone;
     return user;
@@ -99,7 +108,7 @@ class Chains {
     Links links{expand_of(n), n, project_of(n)};
     if (links.expand != kNone && gone[links.expand]) links.expand = kNone;
     if (weights(links.expand) + weights(links.project) > most_weights_) links.project = kNone;
-    if (weights(links.expand) > most_weights_) links.expand = kNone;
+    if (weights(links.expand) > most_weights_ && !is_cut_by_channels(links.expand)) links.expand = kNone;
     return links.expand == kNone && links.project == kNone ? Links{} : links;
   }
 
@@ -128,7 +137,7 @@ class Chains {
 
   const ir::Graph& graph_;
   const std::vector<std::vector<int>> users_;
-  const int64_t most_weights_, least_pixels_;
+  const int64_t most_weights_, least_pixels_, together_;
 };
 
 }  // namespace

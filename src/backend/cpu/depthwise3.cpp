@@ -82,6 +82,74 @@ void near_by_two(const DepthwiseResult& d, const DepthwiseRow& row, int64_t c) {
 }
 #undef SITU_NEAR_ROW
 
+// The sum of three products of a column, of which those with rows outside the image are left out.
+template <bool X, bool Y, bool Z>
+HWY_INLINE Floats some_of_three(Floats x, Floats y, Floats z, Floats u, Floats v, Floats w) {
+  if constexpr (!X && !Y) return hn::Mul(z, w);
+  Floats sum = X ? hn::Mul(x, u) : hn::Mul(y, v);
+  if constexpr (X && Y) sum = hn::MulAdd(y, v, sum);
+  if constexpr (Z) sum = hn::MulAdd(z, w, sum);
+  return sum;
+}
+
+// All rows of an image with one load of the weights: short rows would be over as soon as those are there.
+template <bool WHOLE>
+void near_image(const DepthwiseResult& d, const DepthwiseImage& image, int64_t c) {
+  const int64_t left = d.channels - c, pitch = d.y_pitch, columns = image.in_w, results = image.out_w;
+  Floats u0, v0, w0, u1, v1, w1, u2, v2, w2;  // taps 0, 1, 2 of the three lines
+  load_weights(image.weights, 0, c, left, u0, v0, w0);
+  load_weights(image.weights, 1, c, left, u1, v1, w1);
+  load_weights(image.weights, 2, c, left, u2, v2, w2);
+  const Floats begin = begin_of(d.range, c, left), low = fill(d.range.low), high = fill(d.range.high);
+  float* to = d.y + c;
+  const auto put_next = [&](Floats sum) HWY_ATTR {
+    store_up_to<WHOLE>(at_most(high, at_least(low, sum)), to, left);
+    to += pitch;
+  };
+#define SITU_NEAR_LINES(X, Y, Z)                                                                             \
+  {                                                                                                          \
+    Floats begun = begin, half = begin;                                                                      \
+    int64_t i = 0, q = image.before - 2; /* the result that column i finishes */                             \
+    for (; q < results && i < columns; ++q, ++i) {                                                           \
+      const Floats x = X ? load_up_to<WHOLE>(p0, left) : begin, y = Y ? load_up_to<WHOLE>(p1, left) : begin, \
+                   z = Z ? load_up_to<WHOLE>(p2, left) : begin;                                              \
+      p0 += step0, p1 += step1, p2 += step2;                                                                 \
+      if (q >= 0) put_next(hn::Add(half, some_of_three<X, Y, Z>(x, y, z, u2, v2, w2)));                      \
+      half = hn::Add(begun, some_of_three<X, Y, Z>(x, y, z, u1, v1, w1));                                    \
+      begun = begin;                                                                                         \
+      if constexpr (X) begun = hn::MulAdd(x, u0, begun);                                                     \
+      if constexpr (Y) begun = hn::MulAdd(y, v0, begun);                                                     \
+      if constexpr (Z) begun = hn::MulAdd(z, w0, begun);                                                     \
+    }                                                                                                        \
+    for (; q < results; ++q) { /* what the image's last columns began */                                     \
+      if (q >= 0) put_next(half);                                                                            \
+      half = begun;                                                                                          \
+      begun = begin;                                                                                         \
+    }                                                                                                        \
+  }
+  for (int64_t o = 0; o < image.out_h; ++o) {
+    const int64_t top = o - image.above;
+    const auto inside = [&](int64_t r) { return top + r >= 0 && top + r < image.in_h; };
+    const bool first = inside(0), second = inside(1), third = inside(2);
+    const auto line = [&](int64_t r) { return (inside(r) ? image.first + (top + r) * image.line : image.zeros) + c; };
+    const float *p0 = line(0), *p1 = line(1), *p2 = line(2);
+    const int64_t step0 = first ? image.step : 0, step1 = second ? image.step : 0, step2 = third ? image.step : 0;
+    if (!first && second && third)
+      SITU_NEAR_LINES(false, true, true)
+    else if (first && second && !third)
+      SITU_NEAR_LINES(true, true, false)
+    else
+      SITU_NEAR_LINES(true, true, true)
+  }
+#undef SITU_NEAR_LINES
+}
+void near_image_of(const DepthwiseResult& d, const DepthwiseImage& image) {
+  int64_t c = 0;
+  for (; c + lanes() <= d.channels; c += lanes()) near_image<true>(d, image, c);
+  if (c < d.channels) near_image<false>(d, image, c);
+}
+DepthwiseWhole near_image_function() { return near_image_of; }
+
 template <int STRIDE>
 void near_row(const DepthwiseResult& d, const DepthwiseRow& row) {
   int64_t c = 0;
@@ -100,9 +168,12 @@ HWY_AFTER_NAMESPACE();
 namespace situ::cpu {
 namespace {
 HWY_EXPORT(near_row_function);
+HWY_EXPORT(near_image_function);
 }  // namespace
 
 DepthwiseForward depthwise3_near_function(int64_t stride) { return HWY_DYNAMIC_DISPATCH(near_row_function)(stride); }
+
+DepthwiseWhole depthwise3_near_image_function() { return HWY_DYNAMIC_DISPATCH(near_image_function)(); }
 
 bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range) {
   DepthwiseRange found;

@@ -54,4 +54,16 @@ struct DepthwiseRow {
 using DepthwiseForward = void (*)(const DepthwiseResult&, const DepthwiseRow&);
 DepthwiseForward depthwise3_near_function(int64_t stride);
 
+// A small image that lies near as a whole, every pixel of which has a result of its own: its rows follow each other
+// `line` elements apart, pixels `step`. Taps meet the pixel `above` and `before` their result's first.
+struct DepthwiseImage {
+  const float* first = nullptr;
+  int64_t step = 0, line = 0;
+  int64_t in_h = 0, in_w = 0, out_h = 0, out_w = 0, above = 0, before = 0;
+  DepthwiseWeights weights;
+  const float* zeros = nullptr;  // one pixel
+};
+using DepthwiseWhole = void (*)(const DepthwiseResult&, const DepthwiseImage&);
+DepthwiseWhole depthwise3_near_image_function();
+
 }  // namespace situ::cpu

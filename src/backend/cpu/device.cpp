@@ -114,6 +114,7 @@ device::Target make_target(const device::DeviceOptions& options, int threads) {
   target.tuning = device::tuning_for("cpu", target.name);
   target.tuning.set("gemm.paired", simd.adds_beside);
   target.tuning.set("gemm.halves", simd.adds_beside);  // the same processors
+  target.tuning.set("chain.together", simd.adds_beside ? 256 : 0);  // measured there alone
   target.tuning.set("gemm.pieces", simd.lanes == kPieceLanes && has_piece_units());
   for (const auto& [key, value] : options.tuning.values()) target.tuning.set(key, value);
   target.tuning.set("simd.lanes", simd.lanes);  // a fact, not a choice: panels are made of whole vectors

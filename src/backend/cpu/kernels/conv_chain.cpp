@@ -5,7 +5,9 @@
 // A task makes some rows of results, across images. For a block of channels it expands a few rows of x into a ring in
 // the L1 cache, and goes over them with the depthwise convolution as they come; the results of all channels rest in the
 // L2 cache until they are multiplied with the last weights. Where a task begins inside an image it expands up to two
-// rows that its neighbour expands too. A result is the same however the work is cut, so threads have a say.
+// rows that its neighbour expands too. Where all images together have few pixels and nothing is projected, a task makes
+// some channels of all results instead, so that each core reads its share of the weights, and register tiles are full.
+// A result is the same however the work is cut, so threads have a say.
 #include "ops/conv_chain.h"
 
 #include <algorithm>
@@ -43,6 +45,8 @@ struct Layout {
   int64_t batch = 1, ring = 1;  // rows that are expanded at a time, and that are kept
   int64_t stripe_inputs = 0;    // most rows of x a stripe reads
   bool expands = false, few_channels = false, projects = false;
+  bool by_channels = false;   // task t makes channels of panels [panels * t / tasks, panels * (t + 1) / tasks)
+  bool whole_images = false;  // the ring holds images as wholes
   Form expand_form = Form::plain, project_form = Form::plain;
   int64_t image_channels = 0, expand_terms = 0, results = 0;
 
@@ -50,7 +54,8 @@ struct Layout {
   int64_t resting_floats() const { return projects ? stripe * window.x.out * channels : 0; }
   // Whether all channels are expanded at a time, rows of x being read where they lie: then the ring goes on from stripe
   // to stripe, and depthwise results need not rest.
-  bool streams() const { return expands && block >= channels && expand_form == Form::plain; }
+  bool streams() const { return expands && !by_channels && block >= channels && expand_form == Form::plain; }
+  int64_t panels() const { return ceil_div(channels, width); }
   int64_t packed_floats() const {
     if (few_channels) return ConvRows{.window = first, .channels = image_channels}.copies();
     if (expand_form == Form::plain) return 0;
@@ -128,14 +133,21 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
   l.width =
       l.expand_form == Form::plain ? 2 * target.tuning.get("simd.lanes", 8) : fast_width(l.expand_form, target.tuning);
   l.batch = batch_of(l);
-  const bool whole_images = l.batch % l.window.y.in == 0 && l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0;
-  l.ring = whole_images ? l.batch : round_up(l.batch + 2, l.batch);
+  const int64_t pixels = l.images * l.window.y.in * l.window.x.in;
+  l.by_channels = !l.projects && !l.few_channels && pixels <= target.tuning.get("chain.together", 0);
+  if (l.by_channels) {
+    l.tasks = std::min(l.threads, l.panels());
+    l.stripe = l.rows;
+  }
+  const bool cut_between = l.by_channels || (l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0);
+  l.whole_images = cut_between && l.batch % l.window.y.in == 0;
+  l.ring = l.whole_images ? l.batch : round_up(l.batch + 2, l.batch);
   l.block = std::clamp<int64_t>(kRingFloats / (l.ring * l.window.x.in) / l.width, 1, 2) * l.width;
   if (l.streams()) {
     l.ring = round_up(l.batch + 2, l.batch);
     if (l.projects) l.stripe = std::clamp<int64_t>(kNearFloats / row, 1, most_rows);
   }
-  l.stripe_inputs = most_inputs(l);
+  l.stripe_inputs = l.by_channels ? l.images * l.window.y.in : most_inputs(l);
   return l;
 }
 
@@ -158,6 +170,7 @@ struct Chain {
   int64_t w_pitch = 0;
   DepthwiseRange range;
   DepthwiseForward depthwise = nullptr;
+  DepthwiseWhole depthwise_image = nullptr;  // where images are whole and every pixel has a result
   float* y = nullptr;
   int64_t y_pitch = 0;
   float* scratch = nullptr;
@@ -212,24 +225,26 @@ void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, fl
 // Expands rows of x into the ring as they are needed, for one block of channels.
 class Ring {
  public:
-  // `all`: the rows that will be asked for.
-  Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel)
+  // `all`: the rows that will be asked for; channels from `channel` on, before `end`.
+  Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel, int64_t end)
       : chain_(chain),
         parts_(parts),
         all_(all),
         next_(all.first),
         channel_(channel),
+        channels_(std::min(chain.layout.block, end - channel)),
         padded_(chain.first, parts.packed) {
     const Layout& l = chain.layout;
     if (!l.expands) return;
     panel0_ = channel / l.width;
-    panel1_ = panel0_ + ceil_div(std::min(l.block, l.channels - channel), l.width);
+    panel1_ = panel0_ + ceil_div(channels_, l.width);
   }
   void need(int64_t row) {
     while (next_ <= row) expand(std::min(chain_.layout.batch, all_.last + 1 - next_));
   }
   const float* row(int64_t row) const { return slot(row); }
   int64_t channel() const { return channel_; }
+  int64_t channels() const { return channels_; }
 
  private:
   float* slot(int64_t row) const {
@@ -260,10 +275,20 @@ class Ring {
   const Parts& parts_;
   const Rows all_;
   int64_t next_;
-  const int64_t channel_;
+  const int64_t channel_, channels_;
   int64_t panel0_ = 0, panel1_ = 0;
   PaddedRows padded_;
 };
+
+DepthwiseResult result_of(const Chain& chain, int64_t channel, int64_t count, float* y, int64_t y_pitch) {
+  DepthwiseResult result{.channels = count, .y = y + channel, .y_pitch = y_pitch, .range = chain.range};
+  if (result.range.bias) result.range.bias += channel;
+  return result;
+}
+DepthwiseWeights weights_of(const Chain& chain, int64_t channel) {
+  const float* first = chain.w + channel;
+  return {.row = {first, first + 3 * chain.w_pitch, first + 6 * chain.w_pitch}, .along = chain.w_pitch};
+}
 
 // Depthwise results of row o, channels [channel, channel + count). row(i) is row i of the source, `step` from pixel to
 // pixel.
@@ -277,38 +302,59 @@ void depthwise_row(const Chain& chain, int64_t o, int64_t channel, int64_t count
     const bool inside = i >= 0 && i < wy.in;
     d.lines.first[r] = inside ? row(o / wy.out * wy.in + i) : chain.zeros;
     d.lines.step[r] = inside ? step : 0;
-    d.weights.row[r] = chain.w + r * 3 * chain.w_pitch + channel;
   }
-  d.weights.along = chain.w_pitch;
+  d.weights = weights_of(chain, channel);
   d.before = wx.before;
   d.columns = wx.in;
   d.results = wx.out;
-  DepthwiseResult result{.channels = count, .y = y + channel, .y_pitch = y_pitch, .range = chain.range};
-  if (result.range.bias) result.range.bias += channel;
-  chain.depthwise(result, d);
+  chain.depthwise(result_of(chain, channel, count, y, y_pitch), d);
+}
+
+// Rows [o0, o1) of depthwise results, whole images, the first at y, for the channels of a ring.
+void slide_images(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
+  const ops::WindowAxis &wy = chain.layout.window.y, &wx = chain.layout.window.x;
+  const int64_t step = chain.layout.block;
+  DepthwiseImage image{.step = step,
+                       .line = wx.in * step,
+                       .in_h = wy.in,
+                       .in_w = wx.in,
+                       .out_h = wy.out,
+                       .out_w = wx.out,
+                       .above = wy.before,
+                       .before = wx.before,
+                       .weights = weights_of(chain, ring.channel()),
+                       .zeros = chain.zeros};
+  for (int64_t o = o0; o < o1; o += wy.out, y += wy.out * wx.out * y_pitch) {
+    const int64_t first = o / wy.out * wy.in;
+    ring.need(first + wy.in - 1);
+    image.first = ring.row(first);
+    chain.depthwise_image(result_of(chain, ring.channel(), ring.channels(), y, y_pitch), image);
+  }
 }
 
 // Rows [o0, o1) of depthwise results, the first at y, for the channels of a ring.
 void slide(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
   const Layout& l = chain.layout;
+  if (chain.depthwise_image) return slide_images(chain, ring, o0, o1, y, y_pitch);
   for (int64_t o = o0; o < o1; ++o) {
     ring.need(rows_read(l, o).last);
     depthwise_row(
-        chain, o, ring.channel(), std::min(l.block, l.channels - ring.channel()),
-        y + (o - o0) * l.window.x.out * y_pitch, y_pitch, [&](int64_t i) { return ring.row(i); }, l.block);
+        chain, o, ring.channel(), ring.channels(), y + (o - o0) * l.window.x.out * y_pitch, y_pitch,
+        [&](int64_t i) { return ring.row(i); }, l.block);
   }
 }
 
-// Rows [o0, o1) of depthwise results, the first at y.
-void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
+// Rows [o0, o1) of depthwise results, the first at y, channels [c0, c1), which are whole panels if any are expanded.
+void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t o1, int64_t c0, int64_t c1, float* y,
+                    int64_t y_pitch) {
   const Layout& l = chain.layout;
   const int64_t line = l.window.x.out * y_pitch;
   if (!l.expands) {
     constexpr int64_t kBlock = device::kZeroRun / static_cast<int64_t>(sizeof(float));
     for (int64_t o = o0; o < o1; ++o)
-      for (int64_t c = 0; c < l.channels; c += kBlock)
+      for (int64_t c = c0; c < c1; c += kBlock)
         depthwise_row(
-            chain, o, c, std::min(kBlock, l.channels - c), y + (o - o0) * line, y_pitch,
+            chain, o, c, std::min(kBlock, c1 - c), y + (o - o0) * line, y_pitch,
             [&](int64_t i) { return chain.x + i * l.window.x.in * chain.x_pitch + c; }, chain.x_pitch);
     return;
   }
@@ -320,8 +366,8 @@ void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t 
                .a_row = chain.x_pitch,
                .scratch = parts.packed},
               0);
-  for (int64_t c = 0; c < l.channels; c += l.block) {
-    Ring ring(chain, parts, all, c);
+  for (int64_t c = c0; c < c1; c += l.block) {
+    Ring ring(chain, parts, all, c, c1);
     slide(chain, ring, o0, o1, y, y_pitch);
   }
 }
@@ -348,8 +394,12 @@ void run_task(const Chain& chain, int64_t task) {
   const Layout& l = chain.layout;
   const Parts parts(chain);
   const ReadyForm ready(l.expand_form);
+  if (l.by_channels) {
+    const int64_t c0 = l.panels() * task / l.tasks * l.width, c1 = l.panels() * (task + 1) / l.tasks * l.width;
+    return depthwise_rows(chain, parts, 0, l.rows, c0, std::min(c1, l.channels), chain.y, chain.y_pitch);
+  }
   const int64_t out_w = l.window.x.out, begin = l.rows * task / l.tasks, end = l.rows * (task + 1) / l.tasks;
-  Ring ring(chain, parts, {rows_read(l, begin).first, rows_read(l, end - 1).last}, 0);
+  Ring ring(chain, parts, {rows_read(l, begin).first, rows_read(l, end - 1).last}, 0, l.channels);
   for (int64_t o0 = begin; o0 < end; o0 += l.stripe) {
     const int64_t o1 = std::min(o0 + l.stripe, end);
     float* const to = l.projects ? parts.resting : chain.y + o0 * out_w * chain.y_pitch;
@@ -357,7 +407,7 @@ void run_task(const Chain& chain, int64_t task) {
     if (l.streams())
       slide(chain, ring, o0, o1, to, pitch);
     else
-      depthwise_rows(chain, parts, o0, o1, to, pitch);
+      depthwise_rows(chain, parts, o0, o1, 0, l.channels, to, pitch);
     if (l.projects) project_rows(chain, parts, to, o0 * out_w, (o1 - o0) * out_w);
   }
 }
@@ -404,6 +454,7 @@ Work bind(const Call& call) {
   const bool range = is_range(bind_stage(call, stages.depthwise), &chain->range);
   SITU_ASSERT(range);
   chain->depthwise = depthwise3_near_function(l.window.x.stride);
+  if (l.whole_images && l.window.x.stride == 1) chain->depthwise_image = depthwise3_near_image_function();
   chain->y = y.f32();
   chain->y_pitch = y.pitch;
   chain->scratch = scratch.f32();

@@ -105,6 +105,7 @@ constexpr std::string_view kExamples =
     "{pad=[1,1,1,1], expand=\"bias+relu6\", depthwise=\"bias+relu6\", project=\"bias+residual\"}; "
     "f32[4,3,3,40], f32[1,1,40,200], f32[3,3,1,200], f32[1,1,200,70] {stride=[2,2], pad=[1,1,1,1], expand=\"relu\", "
     "depthwise=\"\", project=\"relu\"}; "
+    "f32[4,2,3,20], f32[1,1,20,40], f32[3,3,1,40], f32[40] {pad=[1,1,1,1], expand=\"relu6\", depthwise=\"bias+relu6\"}; "
     "f32[3,7,7,17], f32[1,1,17,70], f32[70], f32[3,3,1,70], f32[70] {pad=[1,1,1,1], expand=\"bias+relu6\", "
     "depthwise=\"bias+relu\"}; "
     "f32[2,13,11,40], f32[3,3,1,40], f32[40], f32[1,1,40,16], f32[16] {pad=[1,1,1,1], depthwise=\"bias+relu6\", "

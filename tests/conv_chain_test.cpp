@@ -152,6 +152,11 @@ constexpr std::string_view kMore =
     "expand=\"bias+relu6\", depthwise=\"relu6\", project=\"bias\"}; "
     "f32[3,23,24,24], f32[1,1,24,96], f32[3,3,1,96], f32[96], f32[1,1,96,24], f32[24] {stride=[2,2], pad=[1,1,1,1], "
     "expand=\"relu6\", depthwise=\"bias+relu6\", project=\"bias\"}; "
+    "f32[5,8,7,30], f32[1,1,30,70], f32[3,3,1,70], f32[70], f32[1,1,70,33] {pad=[1,1,1,1], expand=\"relu6\", "
+    "depthwise=\"bias+relu6\", project=\"\"}; "
+    "f32[3,9,8,3], f32[3,3,3,40], f32[3,3,1,40], f32[40], f32[1,1,40,16] {expand_pad=[1,1,1,1], pad=[0,2,1,1], "
+    "expand=\"relu6\", depthwise=\"bias\", project=\"\"}; "
+    "f32[2,10,48,40], f32[1,1,40,70], f32[3,3,1,70], f32[70] {pad=[1,0,1,2], expand=\"\", depthwise=\"bias+relu\"}; "
     "f32[8,3,3,40], f32[1,1,40,130], f32[130], f32[3,3,1,130], f32[130] {pad=[1,1,1,1], expand=\"bias+relu6\", "
     "depthwise=\"bias+relu6\"}; "
     "f32[11,2,3,30], f32[1,1,30,85], f32[3,3,1,85] {pad=[1,1,1,1], expand=\"relu6\", depthwise=\"\"}; "
@@ -175,6 +180,7 @@ TEST(ConvChainRows, AreTheSameOnAnyNumberOfThreadsAndNearTheOracle) {
       options.tuning.set("chain.together", together);
       options.tuning.set("gemm.paired", form == "paired");
       options.tuning.set("gemm.halves", form == "paired");
+      options.tuning.set("chain.pairs", form == "paired");
       options.tuning.set("gemm.pieces", form == "pieces");
       const auto device = step::open_device("cpu", options);
       for (const ops::Example& example : ops::examples(op)) {

@@ -150,6 +150,63 @@ void near_image_of(const DepthwiseResult& d, const DepthwiseImage& image) {
 }
 DepthwiseWhole near_image_function() { return near_image_of; }
 
+// Transformed weights of one tap, of three lines.
+HWY_INLINE void turn_weights(const DepthwiseWeights& w, int64_t s, int64_t c, int64_t left, Floats& g0, Floats& g1,
+                             Floats& g2, Floats& g3) {
+  Floats middle;
+  load_weights(w, s, c, left, g0, middle, g3);
+  const Floats half = fill(0.5f), outer = hn::Mul(half, hn::Add(g0, g3));
+  g1 = hn::MulAdd(half, middle, outer);
+  g2 = hn::NegMulAdd(half, middle, outer);
+}
+
+template <bool WHOLE>
+void near_pair(const DepthwiseResult& d, const DepthwiseRows& rows, int64_t c) {
+  const int64_t left = d.channels - c, pitch = d.y_pitch, columns = rows.columns, results = rows.results;
+  const int64_t step0 = rows.step[0], step1 = rows.step[1], step2 = rows.step[2], step3 = rows.step[3];
+  const float *p0 = rows.first[0] + c, *p1 = rows.first[1] + c, *p2 = rows.first[2] + c, *p3 = rows.first[3] + c;
+  Floats a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3;
+  turn_weights(rows.weights, 0, c, left, a0, a1, a2, a3);
+  turn_weights(rows.weights, 1, c, left, b0, b1, b2, b3);
+  turn_weights(rows.weights, 2, c, left, c0, c1, c2, c3);
+  const Floats begin = begin_of(d.range, c, left), low = fill(d.range.low), high = fill(d.range.high);
+  float *upper = d.y + c, *lower = upper + d.below * pitch;
+  // Sums begin with the bias where each result meets it once.
+  Floats begun0 = begin, begun1 = zeros(), begun2 = begun1, begun3 = hn::Neg(begin);
+  Floats half0 = begun0, half1 = begun1, half2 = begun2, half3 = begun3;
+  const auto put_next = [&](Floats m0, Floats m1, Floats m2, Floats m3) HWY_ATTR {
+    const Floats one = hn::Add(hn::Add(m0, m1), m2), other = hn::Sub(hn::Sub(m1, m2), m3);
+    store_up_to<WHOLE>(at_most(high, at_least(low, one)), upper, left);
+    store_up_to<WHOLE>(at_most(high, at_least(low, other)), lower, left);
+    upper += pitch, lower += pitch;
+  };
+  int64_t i = 0, q = rows.before - 2;  // the result that column i finishes
+  for (; q < results && i < columns; ++q, ++i) {
+    const Floats x0 = load_up_to<WHOLE>(p0, left), x1 = load_up_to<WHOLE>(p1, left), x2 = load_up_to<WHOLE>(p2, left),
+                 x3 = load_up_to<WHOLE>(p3, left);
+    p0 += step0, p1 += step1, p2 += step2, p3 += step3;
+    const Floats t0 = hn::Sub(x0, x2), t1 = hn::Add(x1, x2), t2 = hn::Sub(x2, x1), t3 = hn::Sub(x1, x3);
+    if (q >= 0)
+      put_next(hn::MulAdd(t0, c0, half0), hn::MulAdd(t1, c1, half1), hn::MulAdd(t2, c2, half2),
+               hn::MulAdd(t3, c3, half3));
+    half0 = hn::MulAdd(t0, b0, begun0), half1 = hn::MulAdd(t1, b1, begun1);
+    half2 = hn::MulAdd(t2, b2, begun2), half3 = hn::MulAdd(t3, b3, begun3);
+    begun0 = hn::MulAdd(t0, a0, begin), begun1 = hn::Mul(t1, a1);
+    begun2 = hn::Mul(t2, a2), begun3 = hn::MulSub(t3, a3, begin);
+  }
+  for (; q < results; ++q) {  // what the image's last columns began
+    if (q >= 0) put_next(half0, half1, half2, half3);
+    half0 = begun0, half1 = begun1, half2 = begun2, half3 = begun3;
+    begun0 = begin, begun1 = zeros(), begun2 = zeros(), begun3 = hn::Neg(begin);
+  }
+}
+void near_pair_of(const DepthwiseResult& d, const DepthwiseRows& rows) {
+  int64_t c = 0;
+  for (; c + lanes() <= d.channels; c += lanes()) near_pair<true>(d, rows, c);
+  if (c < d.channels) near_pair<false>(d, rows, c);
+}
+DepthwisePair near_pair_function() { return near_pair_of; }
+
 template <int STRIDE>
 void near_row(const DepthwiseResult& d, const DepthwiseRow& row) {
   int64_t c = 0;
@@ -169,10 +226,12 @@ namespace situ::cpu {
 namespace {
 HWY_EXPORT(near_row_function);
 HWY_EXPORT(near_image_function);
+HWY_EXPORT(near_pair_function);
 }  // namespace
 
 DepthwiseForward depthwise3_near_function(int64_t stride) { return HWY_DYNAMIC_DISPATCH(near_row_function)(stride); }
 
+DepthwisePair depthwise3_near_pair_function() { return HWY_DYNAMIC_DISPATCH(near_pair_function)(); }
 DepthwiseWhole depthwise3_near_image_function() { return HWY_DYNAMIC_DISPATCH(near_image_function)(); }
 
 bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range) {

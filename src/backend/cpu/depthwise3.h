@@ -54,6 +54,20 @@ struct DepthwiseRow {
 using DepthwiseForward = void (*)(const DepthwiseResult&, const DepthwiseRow&);
 DepthwiseForward depthwise3_near_function(int64_t stride);
 
+// Two rows of results, `below` pixels apart, from four lines: with
+//   t0 = x0 - x2, t1 = x1 + x2, t2 = x2 - x1, t3 = x1 - x3   and   g0 = u, g1 = (u + v + w) / 2, g2 = (u - v + w) / 2,
+//   g3 = w
+// the sums of a column are t0 g0 + t1 g1 + t2 g2 and t1 g1 - t2 g2 - t3 g3 (Winograd's F(2,3), down the columns): four
+// products where there were six, for cores that add beside multiplying. Stride 1.
+struct DepthwiseRows {
+  const float* first[4] = {};
+  int64_t step[4] = {};
+  DepthwiseWeights weights;
+  int64_t before = 0, columns = 0, results = 0;
+};
+using DepthwisePair = void (*)(const DepthwiseResult&, const DepthwiseRows&);
+DepthwisePair depthwise3_near_pair_function();
+
 // A small image that lies near as a whole, every pixel of which has a result of its own: its rows follow each other
 // `line` elements apart, pixels `step`. Taps meet the pixel `above` and `before` their result's first.
 struct DepthwiseImage {

@@ -113,7 +113,8 @@ device::Target make_target(const device::DeviceOptions& options, int threads) {
   target.launch_seconds = threads > 1 ? 1.5e-6 : 0.2e-6;
   target.tuning = device::tuning_for("cpu", target.name);
   target.tuning.set("gemm.paired", simd.adds_beside);
-  target.tuning.set("gemm.halves", simd.adds_beside);               // the same processors
+  target.tuning.set("gemm.halves", simd.adds_beside);  // the same processors
+  target.tuning.set("chain.pairs", simd.adds_beside);
   target.tuning.set("chain.together", simd.adds_beside ? 256 : 0);  // measured there alone
   target.tuning.set("gemm.pieces", simd.lanes == kPieceLanes && has_piece_units());
   for (const auto& [key, value] : options.tuning.values()) target.tuning.set(key, value);

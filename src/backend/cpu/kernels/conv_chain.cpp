@@ -38,7 +38,8 @@ struct Layout {
   ops::Window window;  // of the depthwise one
   int64_t images = 0, channels = 0;
   int64_t threads = 1;
-  int64_t rows = 0, tasks = 1;  // of results; task t makes rows [rows * t / tasks, rows * (t + 1) / tasks)
+  int64_t rows = 0, tasks = 1;  // of results; task t makes rows [first_row(t), first_row(t + 1))
+  int64_t unit = 1;             // of rows, which are made together
   int64_t stripe = 1;           // rows of results that rest at a time
   int64_t width = 0;            // of the expanding panels
   int64_t block = 0;            // channels that are expanded at a time, whole panels
@@ -55,6 +56,7 @@ struct Layout {
   // Whether all channels are expanded at a time, rows of x being read where they lie: then the ring goes on from stripe
   // to stripe, and depthwise results need not rest.
   bool streams() const { return expands && !by_channels && block >= channels && expand_form == Form::plain; }
+  int64_t first_row(int64_t task) const { return rows / unit * task / tasks * unit; }
   int64_t panels() const { return ceil_div(channels, width); }
   int64_t packed_floats() const {
     if (few_channels) return ConvRows{.window = first, .channels = image_channels}.copies();
@@ -90,8 +92,8 @@ Rows rows_read(const Layout& l, int64_t o) {
 int64_t most_inputs(const Layout& l) {
   int64_t most = 0;
   for (int64_t task = 0; task < l.tasks; ++task) {
-    const int64_t end = l.rows * (task + 1) / l.tasks;
-    for (int64_t o0 = l.rows * task / l.tasks; o0 < end; o0 += l.stripe)
+    const int64_t end = l.first_row(task + 1);
+    for (int64_t o0 = l.first_row(task); o0 < end; o0 += l.stripe)
       most = std::max(most, rows_read(l, std::min(o0 + l.stripe, end) - 1).last + 1 - rows_read(l, o0).first);
   }
   return most;
@@ -125,10 +127,15 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
   if (l.projects) l.project_form = form_of(target, channels, results);
   l.rows = l.images * l.window.y.out;
   l.threads = target.compute_units;
-  l.tasks = std::min({l.rows, kTasksPerThread * l.threads, std::max(l.threads, l.rows * l.window.x.out / kTaskPixels)});
-  const int64_t most_rows = ceil_div(l.rows, l.tasks), row = l.window.x.out * channels;
+  const bool large = l.window.y.in * l.window.x.in >= kEnoughPixels;  // small images are better off as wholes
+  if (target.tuning.get("chain.pairs", 0) && l.expands && large && l.window.y.stride == 1 && l.window.y.out % 2 == 0)
+    l.unit = 2;
+  l.tasks = std::min(
+      {l.rows / l.unit, kTasksPerThread * l.threads, std::max(l.threads, l.rows * l.window.x.out / kTaskPixels)});
+  const int64_t most_rows = ceil_div(l.rows / l.unit, l.tasks) * l.unit, row = l.window.x.out * channels;
   l.stripe =
       l.projects ? std::clamp<int64_t>((l.expands ? kRestingFloats : kNearFloats) / row, 1, most_rows) : most_rows;
+  l.stripe = round_up(l.stripe, l.unit);
   if (!l.expands) return l;
   l.width =
       l.expand_form == Form::plain ? 2 * target.tuning.get("simd.lanes", 8) : fast_width(l.expand_form, target.tuning);
@@ -141,11 +148,11 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
   }
   const bool cut_between = l.by_channels || (l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0);
   l.whole_images = cut_between && l.batch % l.window.y.in == 0;
-  l.ring = l.whole_images ? l.batch : round_up(l.batch + 2, l.batch);
+  l.ring = l.whole_images ? l.batch : round_up(l.batch + 1 + l.unit, l.batch);
   l.block = std::clamp<int64_t>(kRingFloats / (l.ring * l.window.x.in) / l.width, 1, 2) * l.width;
   if (l.streams()) {
-    l.ring = round_up(l.batch + 2, l.batch);
-    if (l.projects) l.stripe = std::clamp<int64_t>(kNearFloats / row, 1, most_rows);
+    l.ring = round_up(l.batch + 1 + l.unit, l.batch);
+    if (l.projects) l.stripe = round_up(std::clamp<int64_t>(kNearFloats / row, 1, most_rows), l.unit);
   }
   l.stripe_inputs = l.by_channels ? l.images * l.window.y.in : most_inputs(l);
   return l;
@@ -170,6 +177,7 @@ struct Chain {
   int64_t w_pitch = 0;
   DepthwiseRange range;
   DepthwiseForward depthwise = nullptr;
+  DepthwisePair depthwise_pair = nullptr;    // where rows are made in pairs
   DepthwiseWhole depthwise_image = nullptr;  // where images are whole and every pixel has a result
   float* y = nullptr;
   int64_t y_pitch = 0;
@@ -332,9 +340,29 @@ void slide_images(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float*
   }
 }
 
+// The same for pairs of rows.
+void slide_pairs(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
+  const ops::WindowAxis &wy = chain.layout.window.y, &wx = chain.layout.window.x;
+  DepthwiseRows rows{
+      .weights = weights_of(chain, ring.channel()), .before = wx.before, .columns = wx.in, .results = wx.out};
+  for (int64_t o = o0; o < o1; o += 2, y += 2 * wx.out * y_pitch) {
+    ring.need(rows_read(chain.layout, o + 1).last);
+    const int64_t image = o / wy.out * wy.in, top = o % wy.out - wy.before;
+    for (int64_t r = 0; r < 4; ++r) {
+      const bool inside = top + r >= 0 && top + r < wy.in;
+      rows.first[r] = inside ? ring.row(image + top + r) : chain.zeros;
+      rows.step[r] = inside ? chain.layout.block : 0;
+    }
+    DepthwiseResult result = result_of(chain, ring.channel(), ring.channels(), y, y_pitch);
+    result.below = wx.out;
+    chain.depthwise_pair(result, rows);
+  }
+}
+
 // Rows [o0, o1) of depthwise results, the first at y, for the channels of a ring.
 void slide(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
   const Layout& l = chain.layout;
+  if (chain.depthwise_pair) return slide_pairs(chain, ring, o0, o1, y, y_pitch);
   if (chain.depthwise_image) return slide_images(chain, ring, o0, o1, y, y_pitch);
   for (int64_t o = o0; o < o1; ++o) {
     ring.need(rows_read(l, o).last);
@@ -398,7 +426,7 @@ void run_task(const Chain& chain, int64_t task) {
     const int64_t c0 = l.panels() * task / l.tasks * l.width, c1 = l.panels() * (task + 1) / l.tasks * l.width;
     return depthwise_rows(chain, parts, 0, l.rows, c0, std::min(c1, l.channels), chain.y, chain.y_pitch);
   }
-  const int64_t out_w = l.window.x.out, begin = l.rows * task / l.tasks, end = l.rows * (task + 1) / l.tasks;
+  const int64_t out_w = l.window.x.out, begin = l.first_row(task), end = l.first_row(task + 1);
   Ring ring(chain, parts, {rows_read(l, begin).first, rows_read(l, end - 1).last}, 0, l.channels);
   for (int64_t o0 = begin; o0 < end; o0 += l.stripe) {
     const int64_t o1 = std::min(o0 + l.stripe, end);
@@ -454,6 +482,7 @@ Work bind(const Call& call) {
   const bool range = is_range(bind_stage(call, stages.depthwise), &chain->range);
   SITU_ASSERT(range);
   chain->depthwise = depthwise3_near_function(l.window.x.stride);
+  if (l.unit == 2) chain->depthwise_pair = depthwise3_near_pair_function();
   if (l.whole_images && l.window.x.stride == 1) chain->depthwise_image = depthwise3_near_image_function();
   chain->y = y.f32();
   chain->y_pitch = y.pitch;

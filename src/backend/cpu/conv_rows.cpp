@@ -37,10 +37,16 @@ const float* const* PaddedRows::lines(int64_t row) {
   return lines_;
 }
 
-void conv_row(const ConvRows& conv, const PanelSet& set, int64_t panel0, int64_t panel1, const TileEpilogue& epilogue,
+void conv_row(const ConvRows& conv, const ConvColumns& columns, int64_t panel0, int64_t panel1,
               const float* const* lines, float* y, int64_t y_pitch, int64_t first_row) {
+  const PanelSet& set = columns.panels;
   const ops::WindowAxis& wx = conv.window.x;
   const int64_t kernel_rows = conv.window.y.kernel, run = wx.kernel * conv.channels, step = wx.stride * conv.channels;
+  if (columns.short_sums.run) {
+    ShortSums sums{.step = step, .m = wx.out};
+    std::copy_n(lines, kernel_rows, sums.line);
+    return multiply_short(columns.short_sums, set, panel0, panel1, sums, y + first_row * y_pitch, y_pitch);
+  }
   TileSegment segments[kMostKernelRows];
   for (int64_t r = 0; r < kernel_rows; ++r) segments[r] = {r * run * set.b_step, run};
   const float* pointers[kMostKernelRows * kMaxTileRows];
@@ -52,7 +58,7 @@ void conv_row(const ConvRows& conv, const PanelSet& set, int64_t panel0, int64_t
          .y = y,
          .y_pitch = y_pitch,
          .rows = rows,
-         .epilogue = epilogue.count ? &epilogue : nullptr};
+         .epilogue = columns.epilogue.count ? &columns.epilogue : nullptr};
   for (int64_t q = 0; q < wx.out; q += set.mr) {
     t.m = std::min(set.mr, wx.out - q);
     for (int64_t i = 0; i < set.mr; ++i) {

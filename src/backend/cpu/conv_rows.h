@@ -4,6 +4,7 @@
 // run of floats that begins at the same distance from its neighbour's: nothing is worked out pixel by pixel, and no
 // window sticks out. Used by launches of their own (kernels/conv_rows.cpp) and in chains (kernels/conv_chain.cpp).
 #pragma once
+#include "backend/cpu/short_sums.h"
 #include "backend/cpu/tile_table.h"
 #include "ops/window.h"
 
@@ -37,8 +38,15 @@ class PaddedRows {
   const float* lines_[kMostKernelRows] = {};
 };
 
+// The product's side: `short_sums` where it is one of so few terms.
+struct ConvColumns {
+  PanelSet panels;
+  TileEpilogue epilogue;
+  ShortProduct short_sums;
+};
+
 // Results y[first_row + q] of one row, q < window.x.out, for panels [panel0, panel1); y of the whole result.
-void conv_row(const ConvRows& conv, const PanelSet& panels, int64_t panel0, int64_t panel1,
-              const TileEpilogue& epilogue, const float* const* lines, float* y, int64_t y_pitch, int64_t first_row);
+void conv_row(const ConvRows& conv, const ConvColumns& columns, int64_t panel0, int64_t panel1,
+              const float* const* lines, float* y, int64_t y_pitch, int64_t first_row);
 
 }  // namespace situ::cpu

@@ -25,7 +25,7 @@ HWY_INLINE Floats plus(Floats sum, Floats x, Floats y, Floats z, Floats u, Float
   return hn::MulAdd(z, w, hn::MulAdd(y, v, hn::MulAdd(x, u, sum)));
 }
 // What sums begin with.
-HWY_INLINE Floats begin_of(const DepthwiseRange& range, int64_t c, int64_t left) {
+HWY_INLINE Floats begin_of(const SumRange& range, int64_t c, int64_t left) {
   return range.bias ? load_up_to(range.bias + c, left) : zeros();
 }
 

@@ -234,25 +234,5 @@ DepthwiseForward depthwise3_near_function(int64_t stride) { return HWY_DYNAMIC_D
 DepthwisePair depthwise3_near_pair_function() { return HWY_DYNAMIC_DISPATCH(near_pair_function)(); }
 DepthwiseWhole depthwise3_near_image_function() { return HWY_DYNAMIC_DISPATCH(near_image_function)(); }
 
-bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range) {
-  DepthwiseRange found;
-  bool limited = false;
-  for (int e = 0; e < epilogue.count; ++e) {
-    const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
-    const bool bias = word.kind == ops::Epilogue::bias;
-    if (limited || (bias && e > 0)) return false;
-    if (bias) {
-      found.bias = word.operand;
-      continue;
-    }
-    if (word.kind != ops::Epilogue::relu && word.kind != ops::Epilogue::relu6) return false;
-    found.low = 0;
-    if (word.kind == ops::Epilogue::relu6) found.high = 6;
-    limited = true;
-  }
-  *range = found;
-  return true;
-}
-
 }  // namespace situ::cpu
 #endif

@@ -2,7 +2,6 @@
 // for chains of convolutions that keep the rows it reads and writes near (kernels/conv_chain.cpp).
 #pragma once
 #include <cstdint>
-#include <limits>
 
 #include "backend/cpu/tile.h"
 
@@ -23,20 +22,12 @@ struct DepthwiseWeights {
   int64_t along = 0;
 };
 
-// What sums begin with and where they are cut off.
-struct DepthwiseRange {
-  const float* bias = nullptr;  // by channel; null: zeros
-  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
-};
-// Whether a range is all that an epilogue does.
-bool is_range(const TileEpilogue& epilogue, DepthwiseRange* range);
-
 // Where a row's results go. Without an epilogue the range is applied, else only that.
 struct DepthwiseResult {
   int64_t channels = 0;
   float* y = nullptr;  // of pixel 0
   int64_t y_pitch = 0;
-  DepthwiseRange range;
+  SumRange range;
   const TileEpilogue* epilogue = nullptr;
   int64_t below = 0;            // pixels to those that are written next
   const float* like = nullptr;  // the epilogue's last operand that is like the result

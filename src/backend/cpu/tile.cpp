@@ -393,5 +393,25 @@ TileEpilogue bind_epilogue(const Call& call, int first) {
   return epilogue;
 }
 
+bool is_range(const TileEpilogue& epilogue, SumRange* range) {
+  SumRange found;
+  bool limited = false;
+  for (int e = 0; e < epilogue.count; ++e) {
+    const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
+    const bool bias = word.kind == ops::Epilogue::bias;
+    if (limited || (bias && e > 0)) return false;
+    if (bias) {
+      found.bias = word.operand;
+      continue;
+    }
+    if (word.kind != ops::Epilogue::relu && word.kind != ops::Epilogue::relu6) return false;
+    found.low = 0;
+    if (word.kind == ops::Epilogue::relu6) found.high = 6;
+    limited = true;
+  }
+  *range = found;
+  return true;
+}
+
 }  // namespace situ::cpu
 #endif

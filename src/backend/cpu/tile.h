@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "backend/cpu/kernel.h"
 #include "ops/epilogue.h"
@@ -32,6 +33,14 @@ struct TileEpilogue {
 };
 // The epilogue of a launch whose operands start at call.in[first].
 TileEpilogue bind_epilogue(const Call& call, int first);
+
+// What sums begin with and where they are cut off.
+struct SumRange {
+  const float* bias = nullptr;  // by column; null: zeros
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+};
+// Whether a range is all that an epilogue does.
+bool is_range(const TileEpilogue& epilogue, SumRange* range);
 
 struct TileSegment {
   int64_t offset = 0;  // into b, elements

@@ -162,8 +162,7 @@ Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints&
 struct Pointwise {
   Form form = Form::plain;
   int64_t terms = 0;
-  TileEpilogue epilogue;
-  PanelSet panels;
+  ConvColumns columns;
   FastProduct fast;
 };
 
@@ -175,7 +174,7 @@ struct Chain {
   Pointwise expand, project;
   const float* w = nullptr;
   int64_t w_pitch = 0;
-  DepthwiseRange range;
+  SumRange range;
   DepthwiseForward depthwise = nullptr;
   DepthwisePair depthwise_pair = nullptr;    // where rows are made in pairs
   DepthwiseWhole depthwise_image = nullptr;  // where images are whole and every pixel has a result
@@ -200,7 +199,11 @@ struct Parts {
 // y[first_row + i] = epilogue(a[i] b) for i < m and panels [panel0, panel1); y of the whole result.
 void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, float* y, int64_t y_pitch,
               int64_t first_row, int64_t panel0, int64_t panel1) {
-  const PanelSet& set = p.panels;
+  const PanelSet& set = p.columns.panels;
+  if (p.columns.short_sums.run)
+    return multiply_short(p.columns.short_sums, set, panel0, panel1, {.line = {a}, .step = a_pitch, .m = m},
+                          y + first_row * y_pitch, y_pitch);
+  const TileEpilogue* const epilogue = p.columns.epilogue.count ? &p.columns.epilogue : nullptr;
   const TileSegment segment{0, p.terms};
   const float* pointers[kMaxTileRows];
   int64_t rows[kMaxTileRows];
@@ -216,7 +219,7 @@ void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, fl
            .rows = rows,
            .col = panel * set.tn,
            .n = std::min(set.tn, set.n - panel * set.tn),
-           .epilogue = p.epilogue.count ? &p.epilogue : nullptr};
+           .epilogue = epilogue};
     const TileFunction tile = full ? set.tile : set.last_tile;
     for (int64_t i = 0; i < m; i += set.mr) {
       t.m = std::min(set.mr, m - i);
@@ -265,8 +268,8 @@ class Ring {
     float* const y = slot(next_) - channel_;  // tiles add the number of their column
     if (l.few_channels) {
       for (int64_t r = 0; r < rows; ++r)
-        conv_row(chain_.first, chain_.expand.panels, panel0_, panel1_, chain_.expand.epilogue, padded_.lines(next_ + r),
-                 y, l.block, r * l.window.x.in);
+        conv_row(chain_.first, chain_.expand.columns, panel0_, panel1_, padded_.lines(next_ + r), y, l.block,
+                 r * l.window.x.in);
     } else if (l.expand_form != Form::plain) {
       FastProduct product = chain_.expand.fast;
       product.y = y;
@@ -414,7 +417,8 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
                                                  .scratch = parts.project,
                                                  .near = true});
     else
-      multiply(chain.project, a + i * k, k, count, chain.y, chain.y_pitch, first + i, 0, chain.project.panels.panels);
+      multiply(chain.project, a + i * k, k, count, chain.y, chain.y_pitch, first + i, 0,
+               chain.project.columns.panels.panels);
   }
 }
 
@@ -444,24 +448,25 @@ TileEpilogue bind_stage(const Call& call, const ops::ChainStage& stage) {
   return bind_epilogue({stage.attrs, call.in, call.out, call.target}, stage.operands());
 }
 
-// y: for its columns and pitch; the chain sets where they lie.
-Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, Form form, int64_t k, int64_t n, int64_t rows,
-                         int64_t width) {
+// y: for its columns and pitch; the chain sets where they lie. Terms: in `lines` of as many.
+Pointwise bind_pointwise(const Call& call, const ops::ChainStage& stage, Form form, int64_t lines, int64_t k, int64_t n,
+                         int64_t rows, int64_t width) {
   const Operand& b = call.in[static_cast<size_t>(stage.w)];
   Pointwise p;
   p.form = form;
   p.terms = k;
-  p.epilogue = bind_stage(call, stage);
+  p.columns.epilogue = bind_stage(call, stage);
   if (form != Form::plain) {
     p.fast = fast_product(b, FastTerms(form, k), n, call.out[0], call.tuning());
-    p.fast.epilogue = p.epilogue;
+    p.fast.epilogue = p.columns.epilogue;
     return p;
   }
-  p.panels = make_panels(n, true, rows, call.tuning(), width);
-  SITU_ASSERT(b.cols() == p.panels.tn && b.pitch == b.cols() && b.rows() == p.panels.panels * k);
-  p.panels.b = b.f32();
-  p.panels.b_step = p.panels.tn;
-  p.panels.panel_stride = k * p.panels.tn;
+  PanelSet& set = p.columns.panels = make_panels(n, true, rows, call.tuning(), width);
+  SITU_ASSERT(b.cols() == set.tn && b.pitch == b.cols() && b.rows() == set.panels * k);
+  set.b = b.f32();
+  set.b_step = set.tn;
+  set.panel_stride = k * set.tn;
+  p.columns.short_sums = short_product(lines, k / lines, n, p.columns.epilogue, call.tuning());
   return p;
 }
 
@@ -490,12 +495,12 @@ Work bind(const Call& call) {
   chain->scratch_pitch = scratch.pitch;
   if (l.expands) {
     chain->first = {l.first, x.f32(), x.pitch, x.cols()};
-    chain->expand = bind_pointwise(call, stages.expand, l.expand_form, l.expand_terms, l.channels,
+    chain->expand = bind_pointwise(call, stages.expand, l.expand_form, l.first.y.kernel, l.expand_terms, l.channels,
                                    (l.few_channels ? 1 : l.batch) * l.window.x.in, l.width);
     chain->expand.fast.y_pitch = l.block;
   }
   if (l.projects)
-    chain->project = bind_pointwise(call, stages.project, l.project_form, l.channels, l.results,
+    chain->project = bind_pointwise(call, stages.project, l.project_form, 1, l.channels, l.results,
                                     std::min(kProjectRows, l.stripe * l.window.x.out), 0);
   return {l.tasks, [chain](int64_t task) { run_task(*chain, task); }};
 }

@@ -16,8 +16,7 @@ constexpr int64_t kTaskPixels = 192;
 
 struct Launch {
   ConvRows conv;
-  PanelSet panels;
-  TileEpilogue epilogue;
+  ConvColumns columns;
   float* y = nullptr;
   int64_t y_pitch = 0, rows = 0, rows_per_task = 1;  // of results, over all images
 };
@@ -27,7 +26,7 @@ void run_task(const Launch& l, int64_t task) {
   PaddedRows padded(l.conv, copies);
   const int64_t end = std::min(l.rows, (task + 1) * l.rows_per_task);
   for (int64_t row = task * l.rows_per_task; row < end; ++row)
-    conv_row(l.conv, l.panels, 0, 1, l.epilogue, padded.lines(row), l.y, l.y_pitch, row * l.conv.window.x.out);
+    conv_row(l.conv, l.columns, 0, 1, padded.lines(row), l.y, l.y_pitch, row * l.conv.window.x.out);
 }
 
 Work bind(const Call& call) {
@@ -38,10 +37,13 @@ Work bind(const Call& call) {
   const ops::Window& window = l->conv.window;
   l->rows = x.shape()[0] * window.y.out;
   l->rows_per_task = ceil_div(kTaskPixels, window.x.out);
-  l->epilogue = bind_epilogue(call, 2);
-  l->panels = make_panels(y.cols(), false, window.x.out, call.tuning());
-  l->panels.b = w.f32();
-  l->panels.b_step = w.pitch;
+  ConvColumns& columns = l->columns;
+  columns.epilogue = bind_epilogue(call, 2);
+  columns.panels = make_panels(y.cols(), false, window.x.out, call.tuning());
+  columns.panels.b = w.f32();
+  columns.panels.b_step = w.pitch;
+  columns.short_sums =
+      short_product(window.y.kernel, window.x.kernel * x.cols(), y.cols(), columns.epilogue, call.tuning());
   l->y = y.f32();
   l->y_pitch = y.pitch;
   return {ceil_div(l->rows, l->rows_per_task), [l](int64_t task) { run_task(*l, task); }};

@@ -37,7 +37,7 @@ struct Depthwise3 {
   int64_t y_pitch = 0;
   const float* zeros = nullptr;  // as many as there are channels
   TileEpilogue epilogue;
-  DepthwiseRange range;         // instead of an epilogue that is no more
+  SumRange range;               // instead of an epilogue that is no more
   int64_t row = 0;              // pixels of a row of results
   const float* like = nullptr;  // the epilogue's last operand that is like the result
   int64_t like_pitch = 0;

@@ -134,27 +134,28 @@ void run_paired(const FastProduct& p, const Rows& r, const Columns& c) {
   const TileSegment segment{0, p.terms.padded(c.block)};
   const float* a = r.a;
   int64_t rows[kPairedRows];
-  const Tile all{.a = &a,
-                 .segments = &segment,
-                 .count = 1,
-                 .b = c.b,
-                 .b_step = p.width,
-                 .y = p.y,
-                 .y_pitch = p.y_pitch,
-                 .rows = rows,
-                 .col = c.col,
-                 .n = std::min(p.width, p.n - c.col),
-                 .accumulate = c.block > 0,
-                 .epilogue = c.block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
+  Tile t{.a = &a,
+         .segments = &segment,
+         .count = 1,
+         .b = c.b,
+         .b_step = p.width,
+         .y = p.y,
+         .y_pitch = p.y_pitch,
+         .rows = rows,
+         .col = c.col,
+         .n = std::min(p.width, p.n - c.col),
+         .accumulate = c.block > 0,
+         .epilogue = c.block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
   const TileFunction tile = c.col + p.width <= p.n ? p.tile : p.last_tile;
   AskFor ahead;
   if (c.next) ahead.panel(c.next, p.terms.rows_of(segment.length) * p.width, ceil_div(r.m, kPairedRows));
+  for (int64_t j = 0; j < kPairedRows; ++j) rows[j] = r.first_row + j * r.row_step;
   for (int64_t i = 0; i < r.m; i += kPairedRows, a += r.stride) {
     ahead.ask();
-    Tile t = all;
     t.m = std::min<int64_t>(kPairedRows, r.m - i);
-    for (int64_t j = 0; j < kPairedRows; ++j) rows[j] = r.first_row + (i + std::min(j, t.m - 1)) * r.row_step;
+    for (int64_t j = t.m; j < kPairedRows; ++j) rows[j] = rows[t.m - 1];
     tile(t);
+    for (int64_t& row : rows) row += kPairedRows * r.row_step;
   }
 }
 

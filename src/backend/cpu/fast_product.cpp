@@ -46,6 +46,7 @@ FastProduct fast_product(const FastTerms& terms, int64_t n, const Operand& y, co
     const int64_t lanes = p.width / 2, last = n - (p.panels() - 1) * p.width;
     p.pack_paired = pack_paired_function();
     p.tile = paired_tile_function(2);
+    p.paired_rows = paired_rows_function();
     p.last_tile = paired_tile_function(ceil_div(last, lanes));
   } else {
     p.pack_pieces = pack_pieces_function();
@@ -130,9 +131,35 @@ struct Columns {
   const float* next = nullptr;  // the panel after it, if there is one
 };
 
+// As many whole tiles as there are; returns their rows.
+int64_t run_paired_rows(const FastProduct& p, const Rows& r, const Columns& c) {
+  if (!p.paired_rows || c.col + p.width > p.n) return 0;
+  const bool last = c.block + 1 == p.terms.blocks;
+  const int64_t lines = p.terms.rows_of(p.terms.padded(c.block)) * p.width / kLine;
+  PairedRows rows{.a = r.a,
+                  .a_stride = r.stride,
+                  .tiles = r.m / kPairedRows,
+                  .b = c.b,
+                  .terms = p.terms.padded(c.block),
+                  .y = p.y + r.first_row * p.y_pitch + c.col,
+                  .y_row = r.row_step * p.y_pitch,
+                  .accumulate = c.block > 0};
+  if (rows.tiles == 0 || !take_epilogue(last ? p.epilogue : TileEpilogue{}, &rows)) return 0;
+  if (rows.bias) rows.bias += c.col;
+  if (rows.residual) rows.residual += r.first_row * rows.residual_row + c.col;
+  rows.residual_row *= r.row_step;
+  if (c.next) {
+    rows.ahead = c.next;
+    rows.ahead_lines = ceil_div(lines, ceil_div(r.m, kPairedRows) * rows.terms / kPairedStep);
+  }
+  p.paired_rows(rows);
+  return rows.tiles * kPairedRows;
+}
+
 void run_paired(const FastProduct& p, const Rows& r, const Columns& c) {
   const TileSegment segment{0, p.terms.padded(c.block)};
-  const float* a = r.a;
+  const int64_t done = run_paired_rows(p, r, c);
+  const float* a = r.a + done / kPairedRows * r.stride;
   int64_t rows[kPairedRows];
   Tile t{.a = &a,
          .segments = &segment,
@@ -148,9 +175,9 @@ void run_paired(const FastProduct& p, const Rows& r, const Columns& c) {
          .epilogue = c.block + 1 == p.terms.blocks && p.epilogue.count ? &p.epilogue : nullptr};
   const TileFunction tile = c.col + p.width <= p.n ? p.tile : p.last_tile;
   AskFor ahead;
-  if (c.next) ahead.panel(c.next, p.terms.rows_of(segment.length) * p.width, ceil_div(r.m, kPairedRows));
-  for (int64_t j = 0; j < kPairedRows; ++j) rows[j] = r.first_row + j * r.row_step;
-  for (int64_t i = 0; i < r.m; i += kPairedRows, a += r.stride) {
+  if (c.next && !done) ahead.panel(c.next, p.terms.rows_of(segment.length) * p.width, ceil_div(r.m, kPairedRows));
+  for (int64_t j = 0; j < kPairedRows; ++j) rows[j] = r.first_row + (done + j) * r.row_step;
+  for (int64_t i = done; i < r.m; i += kPairedRows, a += r.stride) {
     ahead.ask();
     t.m = std::min<int64_t>(kPairedRows, r.m - i);
     for (int64_t j = t.m; j < kPairedRows; ++j) rows[j] = rows[t.m - 1];

@@ -14,6 +14,7 @@
 
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/paired.h"
+#include "backend/cpu/paired_rows.h"
 #include "backend/cpu/pieces.h"
 #include "backend/cpu/tile.h"
 
@@ -66,6 +67,7 @@ struct FastProduct {
   TileEpilogue epilogue;
   PackPaired pack_paired = nullptr;
   TileFunction tile = nullptr, last_tile = nullptr;
+  PairedRowsFunction paired_rows = nullptr;  // for whole tiles, if there is one
   PackPieces pack_pieces = nullptr;
   MultiplyPieces multiply = nullptr;
   FinishPieces finish = nullptr;

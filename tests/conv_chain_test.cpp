@@ -164,6 +164,10 @@ constexpr std::string_view kMore =
     "f32[6,4,2,24], f32[1,1,24,64], f32[3,3,1,64] {pad=[0,2,1,0], expand=\"relu\", depthwise=\"relu6\"}; "
     "f32[9,5,5,24], f32[1,1,24,100], f32[3,3,1,100] {stride=[2,2], pad=[1,1,1,1], expand=\"relu6\", "
     "depthwise=\"relu6\"}; "
+    "f32[3,11,9,16], f32[1,1,16,32], f32[32], f32[3,3,1,32], f32[1,1,32,24] {pad=[1,1,1,1], expand=\"bias+relu6\", "
+    "depthwise=\"relu6\", project=\"\"}; "
+    "f32[3,19,8,3], f32[3,3,3,32], f32[32], f32[3,3,1,32], f32[1,1,32,16] {expand_pad=[1,1,1,1], expand_stride=[2,2], "
+    "pad=[1,1,1,1], expand=\"bias+relu6\", depthwise=\"relu\", project=\"\"}; "
     "f32[1,9,120,30], f32[1,1,30,64], f32[3,3,1,64], f32[1,1,64,200] {pad=[0,2,0,1], expand=\"relu\", "
     "depthwise=\"relu\", project=\"relu\"}";
 

@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "backend/cpu/paired_rows.cpp"
 #include <hwy/foreach_target.h>
 // The order matters: highway.h after foreach_target.h.
+#include <algorithm>
+
 #include "backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -102,21 +104,20 @@ HWY_EXPORT(paired_rows);
 
 PairedRowsFunction paired_rows_function() { return HWY_DYNAMIC_DISPATCH(paired_rows)(); }
 
-// bias? residual? relu or relu6?
 bool take_epilogue(const TileEpilogue& epilogue, PairedRows* rows) {
-  SumRange range;
-  TileEpilogue others;
+  // In this order, each once or not at all: bias, residual, relu or relu6.
+  TileEpilogue others = epilogue;
   for (int e = 0; e < epilogue.count; ++e) {
     const TileEpilogue::Word& word = epilogue.words[static_cast<size_t>(e)];
-    if (word.kind == ops::Epilogue::residual && !rows->residual && others.count <= 1 &&
-        (others.count == 0 || others.words[0].kind == ops::Epilogue::bias)) {
-      rows->residual = word.operand;
-      rows->residual_row = word.pitch;
-    } else {
-      others.words[static_cast<size_t>(others.count++)] = word;
-      if (rows->residual && word.kind == ops::Epilogue::bias) return false;
-    }
+    if (word.kind != ops::Epilogue::residual) continue;
+    if (e > 1 || (e == 1 && epilogue.words[0].kind != ops::Epilogue::bias)) return false;
+    if (e + 1 < epilogue.count && epilogue.words[static_cast<size_t>(e) + 1].kind == ops::Epilogue::bias) return false;
+    rows->residual = word.operand;
+    rows->residual_row = word.pitch;
+    std::copy(others.words.begin() + e + 1, others.words.begin() + others.count--, others.words.begin() + e);
+    break;  // a second one is none of a range
   }
+  SumRange range;
   if (!is_range(others, &range)) return false;
   rows->bias = range.bias;
   rows->low = range.low;

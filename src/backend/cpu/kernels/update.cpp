@@ -80,17 +80,74 @@ struct Gradient {
   HWY_INLINE Floats operator()(int64_t i, int64_t n) const {
     Floats sum = load_up_to(g + i, n);
     for (int64_t part = 1; part < parts; ++part) sum = hn::Add(sum, load_up_to(g + part * stride + i, n));
+    return finish(sum);
+  }
+  HWY_INLINE Floats finish(Floats sum) const {
     const Floats scaled = hn::Mul(sum, fill(factor));
     return clamps ? at_most(fill(high), at_least(fill(low), scaled)) : scaled;
   }
 };
 
-void sgd_rule(const Update& u, const Piece& p) {
+// A pair of vectors of four rows of a product of few terms.
+HWY_INLINE void product_of_four(const Factors& f, int64_t n, int64_t left, float* to, int64_t pitch) {
+  const float *a = f.a, *dy = f.dy + n;
+  const int64_t width = lanes(), second = left > width ? width : 0, rest = left - second;
+  Floats s00 = zeros(), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00, s31 = s00;
+  for (int64_t b = 0; b < f.terms; ++b, a += f.width, dy += f.width) {
+    const Floats x = load_up_to(dy, left), y = load_up_to(dy + second, rest);
+    s00 = hn::MulAdd(fill(a[0]), x, s00), s01 = hn::MulAdd(fill(a[0]), y, s01);
+    s10 = hn::MulAdd(fill(a[1]), x, s10), s11 = hn::MulAdd(fill(a[1]), y, s11);
+    s20 = hn::MulAdd(fill(a[2]), x, s20), s21 = hn::MulAdd(fill(a[2]), y, s21);
+    s30 = hn::MulAdd(fill(a[3]), x, s30), s31 = hn::MulAdd(fill(a[3]), y, s31);
+  }
+  const auto put = [&](int64_t row, Floats v, Floats w) HWY_ATTR {
+    store_up_to(v, to + row * pitch, left);
+    store_up_to(w, to + row * pitch + second, rest);
+  };
+  put(0, s00, s01), put(1, s10, s11), put(2, s20, s21), put(3, s30, s31);
+}
+HWY_INLINE void product_of_one(const Factors& f, int64_t row, int64_t n, int64_t left, float* to) {
+  Floats sum = zeros();
+  for (int64_t b = 0; b < f.terms; ++b)
+    sum = hn::MulAdd(fill(f.a[b * f.width + row]), load_up_to(f.dy + b * f.width + n, left), sum);
+  store_up_to(sum, to, left);
+}
+
+// Two vectors of all rows at a time: what the rule waits for goes on beside the next product. The same columns of the
+// rows below are asked for meanwhile.
+template <class Each>
+HWY_INLINE void walk_product(const Piece& p, const Gradient& gradient, const Each& each) {
+  const Factors& f = p.factors;
+  const int64_t width = lanes(), pitch = 2 * width;
+  HWY_ALIGN float sums[kRows * 2 * hn::MaxLanes(Tag())];
+  for (int64_t n = 0; n < f.columns; n += pitch) {
+    const int64_t left = std::min(f.columns - n, pitch);
+    if (f.rows == kRows) product_of_four(f, n, left, sums, pitch);
+    for (int64_t row = 0; row < f.rows; ++row)
+      for (int64_t j = 0; j < left; j += width) {
+        const int64_t i = row * f.columns + n + j;
+        hwy::Prefetch(p.w + i + p.count);
+        for (const float* slot : p.slot)
+          if (slot) hwy::Prefetch(slot + i + p.count);
+        float* const sum = sums + row * pitch + j;
+        if (f.rows < kRows) product_of_one(f, row, n + j, left - j, sum);
+        each(i, left - j, gradient.finish(load_up_to(sum, left - j)));
+      }
+  }
+}
+
+// Calls each(i, n, g) for all elements of a piece: from element i on, n of them at most, with the gradient g.
+template <class Each>
+HWY_INLINE void walk(const Update& u, const Piece& p, const Each& each) {
   const Gradient gradient(u, p);
+  if (p.factors.terms) return walk_product(p, gradient, each);
+  for (int64_t i = 0; i < p.count; i += lanes()) each(i, p.count - i, gradient(i, p.count - i));
+}
+
+void sgd_rule(const Update& u, const Piece& p) {
   const Floats lr = fill(*u.lr), momentum = constant(u.settings.momentum), decay = constant(u.settings.decay);
-  for (int64_t i = 0; i < p.count; i += lanes()) {
-    const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+  walk(u, p, [&](int64_t i, int64_t n, Floats from) HWY_ATTR {
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, from);
     Floats step = g;
     if (p.slot[0]) {
       const Floats m = hn::MulAdd(momentum, load_up_to(p.slot[0] + i, n), g);
@@ -98,12 +155,11 @@ void sgd_rule(const Update& u, const Piece& p) {
       step = u.settings.nesterov ? hn::MulAdd(momentum, m, g) : m;
     }
     store_up_to(hn::NegMulAdd(lr, step, w), p.new_w + i, n);
-  }
+  });
 }
 
 void adam_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
-  const Gradient gradient(u, p);
   const double lr = static_cast<double>(*u.lr), t = static_cast<double>(*u.step) + 1;
   // 1 - beta^t without the cancellation at small t; in double, as PyTorch has it.
   const double correction1 = -std::expm1(t * std::log(s.beta1)), correction2 = -std::expm1(t * std::log(s.beta2));
@@ -111,28 +167,25 @@ void adam_rule(const Update& u, const Piece& p) {
   const Floats beta1 = constant(s.beta1), beta2 = constant(s.beta2);
   const Floats rest1 = constant(1 - s.beta1), rest2 = constant(1 - s.beta2);
   const Floats decay = constant(s.decoupled ? 0 : s.decay), shrink = constant(s.decoupled ? 1 - lr * s.decay : 1);
-  for (int64_t i = 0; i < p.count; i += lanes()) {
-    const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+  walk(u, p, [&](int64_t i, int64_t n, Floats from) HWY_ATTR {
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, from);
     const Floats m = hn::MulAdd(rest1, g, hn::Mul(beta1, load_up_to(p.slot[0] + i, n)));
     const Floats v = hn::MulAdd(hn::Mul(rest2, g), g, hn::Mul(beta2, load_up_to(p.slot[1] + i, n)));
     const Floats below = hn::MulAdd(hn::Sqrt(v), root, eps);
     store_up_to(hn::Sub(hn::Mul(w, shrink), hn::Div(hn::Mul(rate, m), below)), p.new_w + i, n);
     store_up_to(m, p.new_slot[0] + i, n);
     store_up_to(v, p.new_slot[1] + i, n);
-  }
+  });
 }
 
 void rmsprop_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
-  const Gradient gradient(u, p);
   const bool heavy = s.momentum != 0;
   const size_t of_mean = heavy ? 2 : 1;
   const Floats lr = fill(*u.lr), decay = constant(s.decay), momentum = constant(s.momentum), eps = constant(s.eps);
   const Floats alpha = constant(s.alpha), rest = constant(1 - s.alpha);
-  for (int64_t i = 0; i < p.count; i += lanes()) {
-    const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+  walk(u, p, [&](int64_t i, int64_t n, Floats from) HWY_ATTR {
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, from);
     Floats square = hn::MulAdd(hn::Mul(rest, g), g, hn::Mul(alpha, load_up_to(p.slot[0] + i, n)));
     store_up_to(square, p.new_slot[0] + i, n);
     if (s.centered) {
@@ -146,38 +199,34 @@ void rmsprop_rule(const Update& u, const Piece& p) {
       store_up_to(step, p.new_slot[1] + i, n);
     }
     store_up_to(hn::NegMulAdd(lr, step, w), p.new_w + i, n);
-  }
+  });
 }
 
 void adagrad_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
-  const Gradient gradient(u, p);
   const Floats rate = constant(static_cast<double>(*u.lr) / (1 + static_cast<double>(*u.step) * s.lr_decay));
   const Floats decay = constant(s.decay), eps = constant(s.eps);
-  for (int64_t i = 0; i < p.count; i += lanes()) {
-    const int64_t n = p.count - i;
-    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, gradient(i, n));
+  walk(u, p, [&](int64_t i, int64_t n, Floats from) HWY_ATTR {
+    const Floats w = load_up_to(p.w + i, n), g = hn::MulAdd(decay, w, from);
     const Floats sum = hn::MulAdd(g, g, load_up_to(p.slot[0] + i, n));
     store_up_to(sum, p.new_slot[0] + i, n);
     store_up_to(hn::Sub(w, hn::Div(hn::Mul(rate, g), hn::Add(hn::Sqrt(sum), eps))), p.new_w + i, n);
-  }
+  });
 }
 
 void lion_rule(const Update& u, const Piece& p) {
   const ops::UpdateSettings& s = u.settings;
-  const Gradient gradient(u, p);
   const Floats lr = fill(*u.lr), shrink = constant(1 - static_cast<double>(*u.lr) * s.decay);
   const Floats beta1 = constant(s.beta1), beta2 = constant(s.beta2);
   const Floats rest1 = constant(1 - s.beta1), rest2 = constant(1 - s.beta2);
-  for (int64_t i = 0; i < p.count; i += lanes()) {
-    const int64_t n = p.count - i;
-    const Floats g = gradient(i, n), m = load_up_to(p.slot[0] + i, n);
+  walk(u, p, [&](int64_t i, int64_t n, Floats from) HWY_ATTR {
+    const Floats g = from, m = load_up_to(p.slot[0] + i, n);
     const Floats towards = hn::MulAdd(rest1, g, hn::Mul(beta1, m));
     const Floats signed_rate = hn::IfThenElseZero(hn::Ne(towards, zeros()), hn::CopySign(lr, towards));
     const Floats step = hn::IfThenElse(hn::Eq(towards, towards), signed_rate, towards);  // a NaN shows
     store_up_to(hn::MulSub(load_up_to(p.w + i, n), shrink, step), p.new_w + i, n);
     store_up_to(hn::MulAdd(rest2, g, hn::Mul(beta2, m)), p.new_slot[0] + i, n);
-  }
+  });
 }
 
 void ema_rule(const Update& u, const Piece& p) {
@@ -189,66 +238,9 @@ void ema_rule(const Update& u, const Piece& p) {
   }
 }
 
-// A pair of vectors of four rows of a product of few terms.
-HWY_INLINE void product_of_four(const Factors& f, int64_t n, int64_t left, float* to) {
-  const float *a = f.a, *dy = f.dy + n;
-  const int64_t width = lanes(), second = left > width ? width : 0, rest = left - second;
-  Floats s00 = zeros(), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00, s31 = s00;
-  for (int64_t b = 0; b < f.terms; ++b, a += f.width, dy += f.width) {
-    const Floats x = load_up_to(dy, left), y = load_up_to(dy + second, rest);
-    s00 = hn::MulAdd(fill(a[0]), x, s00), s01 = hn::MulAdd(fill(a[0]), y, s01);
-    s10 = hn::MulAdd(fill(a[1]), x, s10), s11 = hn::MulAdd(fill(a[1]), y, s11);
-    s20 = hn::MulAdd(fill(a[2]), x, s20), s21 = hn::MulAdd(fill(a[2]), y, s21);
-    s30 = hn::MulAdd(fill(a[3]), x, s30), s31 = hn::MulAdd(fill(a[3]), y, s31);
-  }
-  const auto put = [&](int64_t row, Floats v, Floats w) HWY_ATTR {
-    store_up_to(v, to + row * f.columns + n, left);
-    store_up_to(w, to + row * f.columns + n + second, rest);
-  };
-  put(0, s00, s01), put(1, s10, s11), put(2, s20, s21), put(3, s30, s31);
-}
-HWY_INLINE void product_of_one(const Factors& f, int64_t row, int64_t n, int64_t left, float* to) {
-  Floats sum = zeros();
-  for (int64_t b = 0; b < f.terms; ++b)
-    sum = hn::MulAdd(fill(f.a[b * f.width + row]), load_up_to(f.dy + b * f.width + n, left), sum);
-  store_up_to(sum, to + row * f.columns + n, left);
-}
-
-constexpr int64_t kAhead = 2;  // pieces
-
-// The gradient of a piece. What the rules of later pieces read is asked for meanwhile.
-void multiply_factors(const Piece& p, float* to) {
-  const Factors& f = p.factors;
-  const int64_t width = lanes(), line = 64 / static_cast<int64_t>(sizeof(float));
-  const auto ask = [&](int64_t begin, int64_t end) HWY_ATTR {
-    const int64_t ahead = kAhead * p.count;
-    for (int64_t i = ahead + begin; i < ahead + end; i += line) {
-      hwy::Prefetch(p.w + i);
-      for (const float* slot : p.slot)
-        if (slot) hwy::Prefetch(slot + i);
-    }
-  };
-  if (f.rows == kRows) {
-    for (int64_t n = 0; n < f.columns; n += 2 * width) {
-      const int64_t left = std::min(f.columns - n, 2 * width);
-      ask(kRows * n, kRows * (n + left));
-      product_of_four(f, n, left, to);
-    }
-    return;
-  }
-  for (int64_t row = 0; row < f.rows; ++row)
-    for (int64_t n = 0; n < f.columns; n += width) product_of_one(f, row, n, f.columns - n, to);
-}
-
 template <void (*RULE)(const Update&, const Piece&)>
 void run_piece(const Update& u, int64_t task) {
-  const Piece& p = u.pieces[static_cast<size_t>(task)];
-  if (p.factors.terms == 0) return RULE(u, p);
-  HWY_ALIGN float gradient[kRows * kMostColumns];
-  multiply_factors(p, gradient);
-  Piece multiplied = p;
-  multiplied.g = gradient;
-  RULE(u, multiplied);
+  RULE(u, u.pieces[static_cast<size_t>(task)]);
 }
 void sgd_piece(const Update& u, int64_t task) { run_piece<sgd_rule>(u, task); }
 void adam_piece(const Update& u, int64_t task) { run_piece<adam_rule>(u, task); }

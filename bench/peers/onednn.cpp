@@ -3,8 +3,9 @@
 //   conv2d|conv2d_dx|conv2d_dw  N H W C  R S O  stride_y stride_x  top left bottom right  dilation_y dilation_x  groups
 //   matmul  M N K ta tb
 // Images are channels last and weights [R,S,C,O], as situ holds them; oneDNN may choose its own order of weights, and
-// arranging them (or their gradient) is part of the time, since weights change with every step. Seconds, best of
-// several. Built and run by bench/onednn; the thread count is OMP_NUM_THREADS.
+// arranging them (or their gradient) is part of the time, since weights change with every step. Runs take turns between
+// kSets of operands, as situ's candidates do when they are measured. Seconds, best of several. Built and run by
+// bench/onednn; the thread count is OMP_NUM_THREADS.
 #include <chrono>
 #include <iostream>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -17,6 +18,7 @@ using namespace dnnl;
 using Dims = memory::dims;
 using Tag = memory::format_tag;
 constexpr auto kF32 = memory::data_type::f32;
+constexpr size_t kSets = 3;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -24,11 +26,14 @@ struct Context {
   engine cpu{engine::kind::cpu, 0};
   stream queue{cpu};
 
-  memory tensor(const memory::desc& desc) {
-    memory m(desc, cpu);
-    auto* data = static_cast<float*>(m.get_data_handle());
-    for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) data[i] = static_cast<float>(i % 13) - 6;
-    return m;
+  std::vector<memory> tensors(const memory::desc& desc) {
+    std::vector<memory> all;
+    for (size_t set = 0; set < kSets; ++set) {
+      memory& m = all.emplace_back(desc, cpu);
+      auto* data = static_cast<float*>(m.get_data_handle());
+      for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) data[i] = static_cast<float>(i % 13) - 6;
+    }
+    return all;
   }
   void arrange(memory& from, memory& to) {
     if (from.get_desc() != to.get_desc()) reorder(from, to).execute(queue, from, to);
@@ -36,11 +41,13 @@ struct Context {
   template <typename Run>
   double best(const Run& run) {
     double best = 1e9;
-    run();
+    size_t set = 0;
+    run(set);
     queue.wait();
     for (const double begin = now(); now() - begin < 0.15;) {
+      set = (set + 1) % kSets;
       const double start = now();
-      run();
+      run(set);
       queue.wait();
       best = std::min(best, now() - start);
     }
@@ -59,13 +66,13 @@ double time_conv(Context& c, const std::string& kind, std::istream& in) {
   const Dims strides{sy, sx}, dilation{dy - 1, dx - 1}, before{top, left}, after{bottom, right};
   const convolution_forward::primitive_desc forward(
       {prop_kind::forward_training, algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu);
-  memory mx = c.tensor(x), my = c.tensor(y), plain = c.tensor(ours);
+  std::vector<memory> mx = c.tensors(x), my = c.tensors(y), plain = c.tensors(ours);
   if (kind == "conv2d") {
     memory arranged(forward.weights_desc(), c.cpu);
     const convolution_forward run(forward);
-    return c.best([&] {
-      c.arrange(plain, arranged);
-      run.execute(c.queue, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DST, my}});
+    return c.best([&](size_t i) {
+      c.arrange(plain[i], arranged);
+      run.execute(c.queue, {{DNNL_ARG_SRC, mx[i]}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DST, my[i]}});
     });
   }
   if (kind == "conv2d_dx") {
@@ -73,18 +80,18 @@ double time_conv(Context& c, const std::string& kind, std::istream& in) {
         {algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu, forward);
     memory arranged(back.weights_desc(), c.cpu);
     const convolution_backward_data run(back);
-    return c.best([&] {
-      c.arrange(plain, arranged);
-      run.execute(c.queue, {{DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DIFF_SRC, mx}});
+    return c.best([&](size_t i) {
+      c.arrange(plain[i], arranged);
+      run.execute(c.queue, {{DNNL_ARG_DIFF_DST, my[i]}, {DNNL_ARG_WEIGHTS, arranged}, {DNNL_ARG_DIFF_SRC, mx[i]}});
     });
   }
   const convolution_backward_weights::primitive_desc back(
       {algorithm::convolution_auto, x, any, y, strides, dilation, before, after}, c.cpu, forward);
   memory arranged(back.diff_weights_desc(), c.cpu);
   const convolution_backward_weights run(back);
-  return c.best([&] {
-    run.execute(c.queue, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_DIFF_WEIGHTS, arranged}});
-    c.arrange(arranged, plain);
+  return c.best([&](size_t i) {
+    run.execute(c.queue, {{DNNL_ARG_SRC, mx[i]}, {DNNL_ARG_DIFF_DST, my[i]}, {DNNL_ARG_DIFF_WEIGHTS, arranged}});
+    c.arrange(arranged, plain[i]);
   });
 }
 
@@ -94,8 +101,10 @@ double time_matmul(Context& c, std::istream& in) {
   const memory::desc a({m, k}, kF32, ta ? Tag::ba : Tag::ab), b({k, n}, kF32, tb ? Tag::ba : Tag::ab);
   const memory::desc y({m, n}, kF32, Tag::ab);
   const matmul run(matmul::primitive_desc({a, b, y}, c.cpu));
-  memory ma = c.tensor(a), mb = c.tensor(b), my = c.tensor(y);
-  return c.best([&] { run.execute(c.queue, {{DNNL_ARG_SRC, ma}, {DNNL_ARG_WEIGHTS, mb}, {DNNL_ARG_DST, my}}); });
+  std::vector<memory> ma = c.tensors(a), mb = c.tensors(b), my = c.tensors(y);
+  return c.best([&](size_t i) {
+    run.execute(c.queue, {{DNNL_ARG_SRC, ma[i]}, {DNNL_ARG_WEIGHTS, mb[i]}, {DNNL_ARG_DST, my[i]}});
+  });
 }
 }  // namespace
 

@@ -39,6 +39,15 @@ struct TilePlace {
       : image(tile / i.tiles_w / i.tiles_h),
         y(tile / i.tiles_w % i.tiles_h * i.out - i.top),
         x(tile % i.tiles_w * i.out - i.left) {}
+  void next(const TiledImages& i) {
+    x += i.out;
+    if (x + i.left < i.tiles_w * i.out) return;
+    x = -i.left;
+    y += i.out;
+    if (y + i.top < i.tiles_h * i.out) return;
+    y = -i.top;
+    ++image;
+  }
 };
 
 // Where the SIDE x SIDE pixels of a tile lie; one outside the image is a vector of zeros, for all channels the same.

@@ -5,7 +5,8 @@
 //   conv2d_winograd   y, scratch: a unit is a block of tiles and a few panels. A few channels at a time, its tiles are
 //                     transformed and multiplied point by point; the sums stay in the L2 cache until they are
 //                     transformed back with the epilogue. With few blocks the weights are transformed on the way too,
-//                     and u never exists: for 512 channels it has four times the size of the weights
+//                     and u never exists: for 512 channels it has four times the size of the weights. Few channels
+//                     have a way of their own (winograd_lines.h)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels/winograd.cpp"
 #include <hwy/foreach_target.h>
@@ -15,6 +16,7 @@
 #include "backend/cpu/epilogue-inl.h"
 #include "backend/cpu/winograd-inl.h"
 #include "backend/cpu/winograd.h"
+#include "backend/cpu/winograd_lines.h"
 #include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_WINOGRAD_ONCE_
@@ -32,10 +34,11 @@ struct WeightTask {
 
 // How the work is cut, by shapes and tuning alone.
 struct Cut {
-  int64_t block = 0, blocks = 0;    // tiles of a block
-  int64_t columns = 0, groups = 0;  // columns of a unit, whole panels; groups of them
-  int64_t depth = 0;                // channels transformed at a time, whole vectors
-  int64_t tasks = 1;                // each has some units, and scratch for one
+  int64_t block = 0, blocks = 0;      // tiles of a block
+  int64_t columns = 0, groups = 0;    // columns of a unit, whole panels; groups of them
+  int64_t depth = 0;                  // channels transformed at a time, whole vectors
+  int64_t tasks = 1;                  // each has some units, and scratch for one
+  TileLinesFunction lines = nullptr;  // what a unit runs, if not the functions below
   int64_t units() const { return blocks * groups; }
 };
 
@@ -171,19 +174,27 @@ int64_t width_of(int64_t o, const device::Tuning& tuning) {
 }
 
 Cut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
-  const int64_t tn = width_of(o, tuning);
+  const int64_t tn = width_of(o, tuning), lanes = tuning.get("simd.lanes", 8);
   Cut cut;
-  cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 24));
-  cut.block = ceil_div(tiles.count, cut.blocks);
-  cut.columns =
-      std::min(ceil_div(o, tn), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn)) * tn;
+  cut.lines = tile_lines_function(c, o, tiles, tuning);
+  if (cut.lines) {
+    cut.block = kLineTiles;
+    cut.blocks = ceil_div(tiles.count, cut.block);
+    cut.columns = round_up(o, tn);
+    cut.depth = c;
+  } else {
+    cut.blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.tiles", 24));
+    cut.block = ceil_div(tiles.count, cut.blocks);
+    cut.columns =
+        std::min(ceil_div(o, tn), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn)) * tn;
+    cut.depth = round_up(std::min(c, winograd_tuning(tuning, "winograd.depth", 32)), lanes);
+  }
   cut.groups = ceil_div(o, cut.columns);
-  cut.depth = round_up(std::min(c, winograd_tuning(tuning, "winograd.depth", 32)), tuning.get("simd.lanes", 8));
   cut.tasks = std::min(cut.units(), winograd_tuning(tuning, "winograd.tasks", 8));
   return cut;
 }
 // Few blocks: each transforms the weights again, which takes less than memory for them.
-bool fuses_weights(const Cut& cut) { return cut.blocks <= 4; }
+bool fuses_weights(const Cut& cut) { return cut.blocks <= 4 && !cut.lines; }
 
 int64_t scratch_floats(const Cut& cut, int64_t points, bool fused) {
   return points * (Points::plane_of(cut.block, cut.depth) + Points::plane_of(cut.block, cut.columns) +
@@ -233,6 +244,12 @@ void run_unit(const TileConv& c, TileBlock& b, const Transforms& run) {
 void run_task(const TileConv& c, int64_t task, const Transforms& run) {
   const int64_t points = c.x.points;
   const Cut& cut = c.cut;
+  if (cut.lines) {
+    const int64_t first = cut.blocks * task / cut.tasks, last = cut.blocks * (task + 1) / cut.tasks;
+    cut.lines({c.x, c.y, c.epilogue, c.u, points * c.u_plane, c.u_plane, c.panels.tn}, first * cut.block,
+              std::min(last * cut.block, c.count), c.scratch + task * c.scratch_pitch);
+    return;
+  }
   TileBlock b;
   b.v = Points(c.scratch + task * c.scratch_pitch, cut.block, cut.depth);
   b.m = Points(b.v.data + points * b.v.plane, cut.block, cut.columns);

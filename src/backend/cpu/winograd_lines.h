@@ -1,0 +1,28 @@
+// winograd_lines.h -- F(2x2, 3x3) for few channels, where transforms would cost as much as products:
+//
+//     y tile = A^T [ sum over channels: (G w G^T) . (B^T x B) ] A, epilogue
+//
+// A few tiles in a line at a time, from pixels to results within the L1 cache. Columns of pixels that two tiles share
+// are transformed down once; the points of a tile lie beside each other, so that nothing is worked out to find them;
+// the sixteen terms of a product stay in registers while the tiles pass. What an epilogue reads is asked for before the
+// products begin.
+#pragma once
+#include "backend/cpu/winograd.h"
+
+namespace situ::cpu {
+
+struct TileLines {
+  TiledImages x, y;
+  TileEpilogue epilogue;
+  const float* u = nullptr;                   // [panel, point, channel, columns] as winograd_weights leaves them
+  int64_t panel = 0, plane = 0, columns = 0;  // from panel to panel, from point to point; of a panel
+};
+
+inline constexpr int64_t kLineTiles = 8;  // at a time
+// Null where there is none: for whole vectors of 16 channels and of 16 results.
+using TileLinesFunction = void (*)(const TileLines&, int64_t first, int64_t last,
+                                   float* scratch);  // kLineTiles points of both
+TileLinesFunction tile_lines_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
+                                      const device::Tuning& tuning);
+
+}  // namespace situ::cpu

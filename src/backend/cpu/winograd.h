@@ -57,8 +57,7 @@ struct TilePixels {
   int64_t line = 0, pitch = 0;
   const float* at[SIDE * SIDE];
   int64_t step[SIDE * SIDE];  // 0: outside
-  TilePixels(const TiledImages& i, int64_t tile) : line(i.w * i.pitch), pitch(i.pitch) {
-    const TilePlace place(i, tile);
+  TilePixels(const TiledImages& i, const TilePlace& place) : line(i.w * i.pitch), pitch(i.pitch) {
     const float* origin = i.data + (place.image * i.h + place.y) * line + place.x * pitch;
     if (place.y >= 0 && place.y + SIDE <= i.h && place.x >= 0 && place.x + SIDE <= i.w) {
       first = origin;

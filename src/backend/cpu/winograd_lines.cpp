@@ -172,9 +172,73 @@ void run_tile_lines(const TileLines& t, int64_t first, int64_t last, float* scra
   }
 }
 
+// --- weight gradients -----------------------------------------------------------------------------------------------
+// Points of a block of tiles, as [vector of channels, tile, point].
+template <class Line>
+void transform_block(const TiledImages& images, int64_t first, int64_t last, int64_t block, float* to) {
+  constexpr int64_t kSquare = Line::kTo * Line::kTo * kVector;
+  TilePlace place(images, first);
+  for (int64_t tile = first; tile < last; ++tile, to += kSquare, place.next(images)) {
+    const TilePixels<Line::kFrom> pixels(images, place);
+    for (int64_t c = 0; c < images.channels; c += kVector)
+      transform_pixels<Line>(pixels, c, kVector, to + c / kVector * block * kSquare, kVector);
+  }
+}
+
+// Adds, or sets, the sums of one vector of channels by one of results: m[point, channel, result].
+template <int POINTS>
+void add_products(int64_t count, const float* v, const float* e, bool fresh, float* m) {
+  for (int64_t point = 0; point < POINTS; ++point, m += kVector * kVector) {
+    Floats sum[kVector];
+#pragma GCC unroll 16
+    for (int i = 0; i < kVector; ++i) sum[i] = zeros();
+    const float *a = v + point * kVector, *b = e + point * kVector;
+    for (int64_t t = 0; t < count; ++t, a += POINTS * kVector, b += POINTS * kVector) {
+      const Floats column = kept(hn::LoadU(Tag(), b));
+#pragma GCC unroll 16
+      for (int i = 0; i < kVector; ++i) sum[i] = plus_product(column, a + i, sum[i]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kVector; ++i) {
+      float* const to = m + i * kVector;
+      hn::StoreU(fresh ? sum[i] : hn::Add(sum[i], hn::LoadU(Tag(), to)), Tag(), to);
+    }
+  }
+}
+
+template <class S>
+void run_tile_gradient(const TileGradient& g, int64_t first, int64_t last, float* scratch) {
+  constexpr int kPoints = S::kSide * S::kSide;
+  constexpr int64_t kSquare = kPoints * kVector, kSums = kSquare * kVector;
+  const int64_t channels = g.x.channels, results = g.dy.channels, vector = g.block * kSquare;
+  float *const v = scratch, *const e = v + channels / kVector * vector, *const m = e + results / kVector * vector;
+  for (int64_t tile = first; tile < last; tile += g.block) {
+    const int64_t end = std::min(last, tile + g.block);
+    transform_block<InputLine<S>>(g.x, tile, end, g.block, v);
+    transform_block<DyLine<S>>(g.dy, tile, end, g.block, e);
+    float* sums = m;
+    for (int64_t c = 0; c < channels / kVector; ++c)
+      for (int64_t o = 0; o < results / kVector; ++o, sums += kSums)
+        add_products<kPoints>(end - tile, v + c * vector, e + o * vector, tile == first, sums);
+  }
+  const float* sums = m;
+  for (int64_t c0 = 0; c0 < channels; c0 += kVector)
+    for (int64_t o = 0; o < results; o += kVector, sums += kSums)
+      for (int64_t c = 0; c < kVector; ++c)
+        transform<DwLine<S>>(
+            [&](int i, int j)
+                HWY_ATTR { return hn::LoadU(Tag(), sums + ((i * S::kSide + j) * kVector + c) * kVector); },
+            [&](int r, int s, Floats w)
+                HWY_ATTR { hn::StoreU(w, Tag(), g.dw + (r * S::kKernel + s) * g.tap + (c0 + c) * g.dw_pitch + o); });
+}
+
 TileLinesFunction tile_lines() { return run_tile_lines; }
+TileGradientFunction tile_gradient(int64_t out) {
+  return out == 4 ? run_tile_gradient<Tiles43> : run_tile_gradient<Tiles23>;
+}
 #else
 TileLinesFunction tile_lines() { return nullptr; }
+TileGradientFunction tile_gradient(int64_t) { return nullptr; }
 #endif
 
 }  // namespace
@@ -185,14 +249,24 @@ HWY_AFTER_NAMESPACE();
 namespace situ::cpu {
 namespace {
 HWY_EXPORT(tile_lines);
+HWY_EXPORT(tile_gradient);
+
+bool are_vectors(int64_t channels, int64_t results, const device::Tuning& tuning) {
+  return tuning.get("simd.lanes", 8) == kVector && channels % kVector == 0 && results % kVector == 0;
+}
 }  // namespace
 
 TileLinesFunction tile_lines_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
                                       const device::Tuning& tuning) {
-  constexpr int64_t kMost = 4 * kVector;
-  const auto is_few = [](int64_t n) { return n % kVector == 0 && n <= kMost; };
-  if (tiles.out != 2 || tiles.side != 4 || !is_few(channels) || !is_few(results)) return nullptr;
-  return tuning.get("simd.lanes", 8) == kVector ? HWY_DYNAMIC_DISPATCH(tile_lines)() : nullptr;
+  const bool few = std::max(channels, results) <= 4 * kVector;
+  const bool fits = tiles.out == 2 && tiles.side == 4 && few && are_vectors(channels, results, tuning);
+  return fits ? HWY_DYNAMIC_DISPATCH(tile_lines)() : nullptr;
+}
+
+TileGradientFunction tile_gradient_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
+                                            const device::Tuning& tuning) {
+  const bool fits = tiles.side == tiles.out + 2 && are_vectors(channels, results, tuning);
+  return fits ? HWY_DYNAMIC_DISPATCH(tile_gradient)(tiles.out) : nullptr;
 }
 
 }  // namespace situ::cpu

@@ -25,4 +25,17 @@ using TileLinesFunction = void (*)(const TileLines&, int64_t first, int64_t last
 TileLinesFunction tile_lines_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
                                       const device::Tuning& tuning);
 
+// The weight gradient of F(2x2, 3x3) and F(4x4, 3x3), for any number of whole vectors: points lie likewise, and the
+// sums of sixteen channels by sixteen results stay in registers while a block of tiles passes.
+struct TileGradient {
+  TiledImages x, dy;  // the channels and results at hand, whole vectors of sixteen
+  int64_t block = 0;  // tiles at a time
+  float* dw = nullptr;
+  int64_t dw_pitch = 0, tap = 0;  // from channel to channel, from tap to tap
+};
+// `scratch` holds the points of a block of both, and those of the sums.
+using TileGradientFunction = void (*)(const TileGradient&, int64_t first, int64_t last, float* scratch);
+TileGradientFunction tile_gradient_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
+                                            const device::Tuning& tuning);
+
 }  // namespace situ::cpu

@@ -92,8 +92,9 @@ void transform_weights(const WeightTask& t) {
 
 template <class S>
 void transform_images(const TileConv& c, const TileBlock& b) {
-  for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePixels<S::kSide> pixels(c.x, tile);
+  TilePlace place(c.x, b.first);
+  for (int64_t tile = b.first; tile < b.last; ++tile, place.next(c.x)) {
+    const TilePixels<S::kSide> pixels(c.x, place);
     for (int64_t k = b.k0; k < b.k1; k += lanes())
       transform_pixels<InputLine<S>>(pixels, k, b.k1 - k, b.v.at(0, tile - b.first, k - b.k0), b.v.plane);
   }
@@ -102,8 +103,8 @@ void transform_images(const TileConv& c, const TileBlock& b) {
 template <class S>
 void transform_results(const TileConv& c, const TileBlock& b) {
   constexpr int kIn = S::kSide;
-  for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePlace place(c.y, tile);
+  TilePlace place(c.y, b.first);
+  for (int64_t tile = b.first; tile < b.last; ++tile, place.next(c.y)) {
     const int64_t rows = std::min<int64_t>(S::kOut, c.y.h - place.y),
                   cols = std::min<int64_t>(S::kOut, c.y.w - place.x);
     const int64_t first = (place.image * c.y.h + place.y) * c.y.w + place.x;

@@ -2,6 +2,7 @@
 //
 //   conv2d_dw_winograd   dw[r,s,c,o] = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G, scratch
 //                        with a result [S,R,S,C,O] the tiles are split into S parts, for sum_splits to add in order
+//                        few channels have a way of their own (winograd_lines.h)
 //
 // A unit is one part of the tiles, a range of channels and one of outputs; it keeps a matrix of sums for each point,
 // and all of them fit the L2 cache. It takes its tiles in blocks: transforms x and dy, adds their products point by
@@ -14,6 +15,7 @@
 
 #include "backend/cpu/winograd-inl.h"
 #include "backend/cpu/winograd.h"
+#include "backend/cpu/winograd_lines.h"
 #include "base/error.h"
 
 #ifndef SITU_BACKEND_CPU_WINOGRAD_DW_ONCE_
@@ -25,7 +27,8 @@ namespace {
 struct DwCut {
   int64_t block = 0, splits = 1, channels = 0, columns = 0;  // of a block; of a unit, whole vectors
   int64_t channel_groups = 1, column_groups = 1;
-  int64_t tasks = 1;  // each has some units, and scratch for one
+  int64_t tasks = 1;                     // each has some units, and scratch for one
+  TileGradientFunction lines = nullptr;  // what a unit runs, if not the functions below
   int64_t units() const { return splits * channel_groups * column_groups; }
 };
 
@@ -61,8 +64,9 @@ namespace {
 // Transforms channels [from, to) of the block's tiles, SIDE x SIDE pixels each.
 template <class Line>
 void transform_tiles(const TiledImages& images, const DwBlock& b, int64_t from, int64_t to, const Points& points) {
-  for (int64_t tile = b.first; tile < b.last; ++tile) {
-    const TilePixels<Line::kFrom> pixels(images, tile);
+  TilePlace place(images, b.first);
+  for (int64_t tile = b.first; tile < b.last; ++tile, place.next(images)) {
+    const TilePixels<Line::kFrom> pixels(images, place);
     for (int64_t c = from; c < to; c += lanes())
       transform_pixels<Line>(pixels, c, to - c, points.at(0, tile - b.first, c - from), points.plane);
   }
@@ -106,13 +110,14 @@ HWY_EXPORT(transforms);
 DwCut cut_of(const ops::winograd::Tiles& tiles, int64_t c, int64_t o, const device::Tuning& tuning) {
   const int64_t lanes = tuning.get("simd.lanes", 8), tn = panel_width(tuning);
   const int64_t wanted = winograd_tuning(tuning, "winograd.tasks", 8);
-  const int64_t blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.dw_tiles", 24));
   DwCut cut;
+  cut.lines = tile_gradient_function(c, o, tiles, tuning);
   cut.channels = std::min(round_up(c, lanes), round_up(winograd_tuning(tuning, "winograd.channels", 32), lanes));
-  cut.channel_groups = ceil_div(c, cut.channels);
   cut.columns =
       std::min(round_up(o, lanes), std::max<int64_t>(1, winograd_tuning(tuning, "winograd.columns", 64) / tn) * tn);
+  cut.channel_groups = ceil_div(c, cut.channels);
   cut.column_groups = ceil_div(o, cut.columns);
+  const int64_t blocks = ceil_div(tiles.count, winograd_tuning(tuning, "winograd.dw_tiles", 24));
   cut.splits = std::clamp<int64_t>(wanted / (cut.channel_groups * cut.column_groups), 1, ceil_div(blocks, 2));
   cut.block = ceil_div(ceil_div(tiles.count, cut.splits), ceil_div(blocks, cut.splits));
   cut.tasks = std::min(cut.units(), wanted);
@@ -136,6 +141,15 @@ void run_unit(const TileDw& d, int64_t unit, float* scratch, const Transforms& t
   b.m = Points(b.e.data + points * b.e.plane, cut.channels, cut.columns);
   b.dw = d.dw + split * d.part;
   const int64_t begin = d.count * split / cut.splits, end = d.count * (split + 1) / cut.splits, tn = d.panels.tn;
+  if (cut.lines) {
+    TileGradient g{d.x, d.dy, cut.block, b.dw + b.c0 * d.dw_pitch + b.o0, d.dw_pitch, d.x.channels * d.dw_pitch};
+    g.x.data += b.c0;
+    g.x.channels = b.c1 - b.c0;
+    g.dy.data += b.o0;
+    g.dy.channels = b.o1 - b.o0;
+    cut.lines(g, begin, end, scratch);
+    return;
+  }
   for (b.first = begin; b.first < end; b.first = b.last) {
     b.last = std::min(end, b.first + cut.block);
     transform.block(d, b);

@@ -2,13 +2,15 @@
 // has it. Prints one JSON object: GFLOP/s of the best of many runs, contenders taking turns, on all cores.
 //
 // "packed": b is a frozen state, so that its panels are made beforehand; "packing": b is new in every step. A
-// convolution's weights are new in every step, too. What counts is the time of the launches.
+// convolution's weights are new in every step, too, those of the one that is tried with epilogues are packed. What
+// counts is the time of the launches.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "base/clock.h"
@@ -119,6 +121,37 @@ std::string convolution(device::Device& device) {
   return rates(contenders).substr(2);
 }
 
+// 1 x 1, 16 to 96 channels, 48 x 48: so few terms that an epilogue would show.
+std::string epilogues(device::Device& device) {
+  const std::string image = "f32[1,48,48,96]";
+  struct Kind {
+    std::string name, words, operand;
+  };
+  const Kind kinds[] = {{"none", "", ""},
+                        {"bias", "bias", "f32[96]"},
+                        {"bias_relu6", "bias+relu6", "f32[96]"},
+                        {"residual", "residual", image},
+                        {"mask", "mask", image}};
+  std::vector<std::unique_ptr<Program>> programs;
+  std::vector<Contender> contenders;
+  for (const Kind& kind : kinds) {
+    std::string text =
+        "state b : f32[1,1,16,96]\n%0 = input {name=\"a\"} : f32[1,48,48,16]\n"
+        "%1 = read {state=\"b\"} : f32[1,1,16,96]\n";
+    if (kind.words.empty())
+      text += fmt::format("%2 = conv2d(%0, %1) : {}\noutput(%2) {{name=\"y\"}}\n", image);
+    else
+      text += fmt::format(
+          "%2 = input {{name=\"c\"}} : {}\n%3 = conv2d(%0, %1, %2) {{epilogue=\"{}\"}} : {}\noutput(%3) "
+          "{{name=\"y\"}}\n",
+          kind.operand, kind.words, image);
+    programs.push_back(std::make_unique<Program>(device, text));
+    contenders.push_back({kind.name, 2.0 * 48 * 48 * 16 * 96, [p = programs.back().get()] { return p->run(); }});
+  }
+  take_turns(contenders);
+  return rates(contenders).substr(2);
+}
+
 }  // namespace
 }  // namespace situ::bench
 
@@ -128,7 +161,7 @@ int main() {
   std::string products;
   for (int64_t n : {128, 256, 512, 1024})
     products += (products.empty() ? "" : ",\n  ") + situ::bench::product(*device, sgemm, n);
-  fmt::print("{{\"device\": \"{}\", \"products\": [\n  {}],\n \"conv3x3\": {{{}}}}}\n", device->target().name, products,
-             situ::bench::convolution(*device));
+  fmt::print("{{\"device\": \"{}\", \"products\": [\n  {}],\n \"conv3x3\": {{{}}},\n \"epilogues\": {{{}}}}}\n",
+             device->target().name, products, situ::bench::convolution(*device), situ::bench::epilogues(*device));
   return 0;
 }

@@ -79,7 +79,7 @@ HWY_INLINE void ask_for_results(const TileLines& t, int64_t row) {
     __builtin_prefetch(t.y.data + row * t.y.pitch + j, 1);
     for (int e = 0; e < t.epilogue.count; ++e) {
       const TileEpilogue::Word& word = t.epilogue.words[static_cast<size_t>(e)];
-      if (word.pitch) __builtin_prefetch(word.operand + row * word.pitch + j);
+      if (ops::takes_like_result(word.kind)) __builtin_prefetch(word.operand + row * word.pitch + j);
     }
   }
 }

@@ -19,9 +19,9 @@ struct TileLines {
 };
 
 inline constexpr int64_t kLineTiles = 8;  // at a time
-// Null where there is none: for whole vectors of 16 channels and of 16 results.
-using TileLinesFunction = void (*)(const TileLines&, int64_t first, int64_t last,
-                                   float* scratch);  // kLineTiles points of both
+// Makes tiles [first, last); `scratch` holds the points of kLineTiles of both.
+using TileLinesFunction = void (*)(const TileLines&, int64_t first, int64_t last, float* scratch);
+// For up to four whole vectors of 16 channels and of 16 results; null where there is none.
 TileLinesFunction tile_lines_function(int64_t channels, int64_t results, const ops::winograd::Tiles& tiles,
                                       const device::Tuning& tuning);
 

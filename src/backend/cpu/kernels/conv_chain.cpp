@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "backend/cpu/conv_rows.h"
+#include "backend/cpu/chain_layout.h"
 #include "backend/cpu/depthwise3.h"
 #include "backend/cpu/fast_product.h"
 #include "backend/cpu/tile_table.h"
@@ -24,140 +24,6 @@
 namespace situ::cpu {
 namespace {
 
-constexpr int64_t kRingFloats = 6656;          // the ring, beside weights and what is read, in an L1 cache of 32 KiB
-constexpr int64_t kRestingFloats = 96 * 1024;  // depthwise results, in an L2 cache
-constexpr int64_t kNearFloats = 4096;          // the same where nothing is expanded: they need not wait
-constexpr int64_t kEnoughPixels = 40;          // to be expanded at a time: a few register tiles
-constexpr int64_t kProjectRows = 96;           // to be projected at a time
-constexpr int64_t kTasksPerThread = 4;         // for an even split
-constexpr int64_t kTaskPixels = 72;            // fewest results of a task: whole register tiles
-
-// What shapes and threads decide, for the graph and the kernel alike.
-struct Layout {
-  ops::Window first;   // of the convolution that expands; 1x1 unless `few_channels`
-  ops::Window window;  // of the depthwise one
-  int64_t images = 0, channels = 0;
-  int64_t threads = 1;
-  int64_t rows = 0, tasks = 1;  // of results; task t makes rows [first_row(t), first_row(t + 1))
-  int64_t unit = 1;             // of rows, which are made together
-  int64_t stripe = 1;           // rows of results that rest at a time
-  int64_t width = 0;            // of the expanding panels
-  int64_t block = 0;            // channels that are expanded at a time, whole panels
-  int64_t batch = 1, ring = 1;  // rows that are expanded at a time, and that are kept
-  int64_t stripe_inputs = 0;    // most rows of x a stripe reads
-  bool expands = false, few_channels = false, projects = false;
-  bool by_channels = false;   // task t makes channels of panels [panels * t / tasks, panels * (t + 1) / tasks)
-  bool whole_images = false;  // the ring holds images as wholes
-  Form expand_form = Form::plain, project_form = Form::plain;
-  int64_t image_channels = 0, expand_terms = 0, results = 0;
-
-  int64_t ring_floats() const { return expands ? ring * window.x.in * block : 0; }
-  int64_t resting_floats() const { return projects ? stripe * window.x.out * channels : 0; }
-  // Whether all channels are expanded at a time, rows of x being read where they lie: then the ring goes on from stripe
-  // to stripe, and depthwise results need not rest.
-  bool streams() const { return expands && !by_channels && block >= channels && expand_form == Form::plain; }
-  int64_t first_row(int64_t task) const { return rows / unit * task / tasks * unit; }
-  int64_t panels() const { return ceil_div(channels, width); }
-  int64_t packed_floats() const {
-    if (few_channels) return ConvRows{.window = first, .channels = image_channels}.copies();
-    if (expand_form == Form::plain) return 0;
-    return FastProduct::scratch_floats(stripe_inputs * window.x.in, FastTerms(expand_form, expand_terms));
-  }
-  int64_t project_floats() const {
-    if (project_form == Form::plain) return 0;
-    return FastProduct::scratch_floats(kProjectRows, FastTerms(project_form, channels));
-  }
-  // Each begins at a line of the cache.
-  static int64_t aligned(int64_t floats) { return round_up(floats, 16); }
-  int64_t scratch_floats() const {
-    return aligned(ring_floats()) + aligned(resting_floats()) + aligned(packed_floats()) + aligned(project_floats());
-  }
-};
-
-Form form_of(const device::Target& target, int64_t terms, int64_t columns) {
-  const Form form = best_form(target);
-  return pays_to_pack(form, terms, columns) ? form : Form::plain;
-}
-
-// Rows of x, counted over all images, that result row o reads: the first and the last of those inside the image.
-struct Rows {
-  int64_t first, last;
-};
-Rows rows_read(const Layout& l, int64_t o) {
-  const ops::WindowAxis& w = l.window.y;
-  const int64_t image = o / w.out * w.in, top = w.position(o % w.out, 0);
-  return {image + std::clamp<int64_t>(top, 0, w.in - 1), image + std::clamp<int64_t>(top + 2, 0, w.in - 1)};
-}
-// The most rows of x that a stripe of a task reads.
-int64_t most_inputs(const Layout& l) {
-  int64_t most = 0;
-  for (int64_t task = 0; task < l.tasks; ++task) {
-    const int64_t end = l.first_row(task + 1);
-    for (int64_t o0 = l.first_row(task); o0 < end; o0 += l.stripe)
-      most = std::max(most, rows_read(l, std::min(o0 + l.stripe, end) - 1).last + 1 - rows_read(l, o0).first);
-  }
-  return most;
-}
-
-// How many rows are expanded at a time: enough pixels for whole tiles; of images that are smaller, whole ones.
-int64_t batch_of(const Layout& l) {
-  const int64_t in_h = l.window.y.in, in_w = l.window.x.in, unit = in_h * in_w < kEnoughPixels ? in_h : 1;
-  int64_t batch = round_up(ceil_div(kEnoughPixels, in_w), unit);
-  while (l.expand_form != Form::plain && batch * in_w % panel_rows(l.expand_form) != 0)
-    batch += unit;  // packed rows are whole panels
-  return batch;
-}
-
-// `kernel`: of the convolution that expands.
-Layout layout_of(const Shape& x, const ops::ChainStages& stages, const ir::Ints& kernel, int64_t channels,
-                 int64_t results, const device::Target& target) {
-  Layout l;
-  l.first = ops::window_of(stages.expand.attrs, {x[1], x[2]}, kernel);
-  l.window = ops::window_of(stages.depthwise.attrs, {l.first.y.out, l.first.x.out}, {3, 3});
-  l.images = x[0];
-  l.channels = channels;
-  l.results = results;
-  l.expands = stages.expand.there;
-  l.projects = stages.project.there;
-  l.few_channels = l.expands && !ops::is_pointwise(l.first);
-  l.image_channels = x[3];
-  l.expand_terms = kernel[0] * kernel[1] * x[3];
-  if (l.expands && !l.few_channels) l.expand_form = form_of(target, x[3], channels);
-  if (FastTerms(l.expand_form, x[3]).blocks > 1) l.expand_form = Form::plain;
-  if (l.projects) l.project_form = form_of(target, channels, results);
-  l.rows = l.images * l.window.y.out;
-  l.threads = target.compute_units;
-  const bool large = l.window.y.in * l.window.x.in >= kEnoughPixels;  // small images are better off as wholes
-  if (target.tuning.get("chain.pairs", 0) && l.expands && large && l.window.y.stride == 1 && l.window.y.out % 2 == 0)
-    l.unit = 2;
-  l.tasks = std::min(
-      {l.rows / l.unit, kTasksPerThread * l.threads, std::max(l.threads, l.rows * l.window.x.out / kTaskPixels)});
-  const int64_t most_rows = ceil_div(l.rows / l.unit, l.tasks) * l.unit, row = l.window.x.out * channels;
-  l.stripe =
-      l.projects ? std::clamp<int64_t>((l.expands ? kRestingFloats : kNearFloats) / row, 1, most_rows) : most_rows;
-  l.stripe = round_up(l.stripe, l.unit);
-  if (!l.expands) return l;
-  l.width =
-      l.expand_form == Form::plain ? 2 * target.tuning.get("simd.lanes", 8) : fast_width(l.expand_form, target.tuning);
-  l.batch = batch_of(l);
-  const int64_t pixels = l.images * l.window.y.in * l.window.x.in;
-  l.by_channels = !l.projects && !l.few_channels && pixels <= target.tuning.get("chain.together", 0);
-  if (l.by_channels) {
-    l.tasks = std::min(l.threads, l.panels());
-    l.stripe = l.rows;
-  }
-  const bool cut_between = l.by_channels || (l.images % l.tasks == 0 && l.stripe % l.window.y.out == 0);
-  l.whole_images = cut_between && l.batch % l.window.y.in == 0;
-  l.ring = l.whole_images ? l.batch : round_up(l.batch + 1 + l.unit, l.batch);
-  l.block = std::clamp<int64_t>(kRingFloats / (l.ring * l.window.x.in) / l.width, 1, 2) * l.width;
-  if (l.streams()) {
-    l.ring = round_up(l.batch + 1 + l.unit, l.batch);
-    if (l.projects) l.stripe = round_up(std::clamp<int64_t>(kNearFloats / row, 1, most_rows), l.unit);
-  }
-  l.stripe_inputs = l.by_channels ? l.images * l.window.y.in : most_inputs(l);
-  return l;
-}
-
 // A 1x1 convolution: a product with panels of either kind.
 struct Pointwise {
   Form form = Form::plain;
@@ -167,7 +33,7 @@ struct Pointwise {
 };
 
 struct Chain {
-  Layout layout;
+  ChainLayout layout;
   const float *x = nullptr, *zeros = nullptr;
   int64_t x_pitch = 0;
   ConvRows first;  // of few channels
@@ -188,11 +54,11 @@ struct Chain {
 struct Parts {
   float *ring, *resting, *packed, *project;  // packed: rows of x, as panels or padded
   explicit Parts(const Chain& chain) {
-    const Layout& l = chain.layout;
+    const ChainLayout& l = chain.layout;
     ring = chain.scratch + ThreadPool::this_thread() * chain.scratch_pitch;
-    resting = ring + Layout::aligned(l.ring_floats());
-    packed = resting + Layout::aligned(l.resting_floats());
-    project = packed + Layout::aligned(l.packed_floats());
+    resting = ring + ChainLayout::aligned(l.ring_floats());
+    packed = resting + ChainLayout::aligned(l.resting_floats());
+    project = packed + ChainLayout::aligned(l.packed_floats());
   }
 };
 
@@ -237,7 +103,7 @@ void multiply(const Pointwise& p, const float* a, int64_t a_pitch, int64_t m, fl
 class Ring {
  public:
   // `all`: the rows that will be asked for; channels from `channel` on, before `end`.
-  Ring(const Chain& chain, const Parts& parts, Rows all, int64_t channel, int64_t end)
+  Ring(const Chain& chain, const Parts& parts, ChainRows all, int64_t channel, int64_t end)
       : chain_(chain),
         parts_(parts),
         all_(all),
@@ -245,7 +111,7 @@ class Ring {
         channel_(channel),
         channels_(std::min(chain.layout.block, end - channel)),
         padded_(chain.first, parts.packed) {
-    const Layout& l = chain.layout;
+    const ChainLayout& l = chain.layout;
     if (!l.expands) return;
     panel0_ = channel / l.width;
     panel1_ = panel0_ + ceil_div(channels_, l.width);
@@ -259,11 +125,11 @@ class Ring {
 
  private:
   float* slot(int64_t row) const {
-    const Layout& l = chain_.layout;
+    const ChainLayout& l = chain_.layout;
     return parts_.ring + (row - all_.first) % l.ring * l.window.x.in * l.block;
   }
   void expand(int64_t rows) {
-    const Layout& l = chain_.layout;
+    const ChainLayout& l = chain_.layout;
     const int64_t pixel = (next_ - all_.first) * l.window.x.in, m = rows * l.window.x.in;
     float* const y = slot(next_) - channel_;  // tiles add the number of their column
     if (l.few_channels) {
@@ -284,7 +150,7 @@ class Ring {
 
   const Chain& chain_;
   const Parts& parts_;
-  const Rows all_;
+  const ChainRows all_;
   int64_t next_;
   const int64_t channel_, channels_;
   int64_t panel0_ = 0, panel1_ = 0;
@@ -321,7 +187,7 @@ void depthwise_row(const Chain& chain, int64_t o, int64_t channel, int64_t count
   chain.depthwise(result_of(chain, channel, count, y, y_pitch), d);
 }
 
-// Rows [o0, o1) of depthwise results, whole images, the first at y, for the channels of a ring.
+// ChainRows [o0, o1) of depthwise results, whole images, the first at y, for the channels of a ring.
 void slide_images(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
   const ops::WindowAxis &wy = chain.layout.window.y, &wx = chain.layout.window.x;
   const int64_t step = chain.layout.block;
@@ -362,9 +228,9 @@ void slide_pairs(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* 
   }
 }
 
-// Rows [o0, o1) of depthwise results, the first at y, for the channels of a ring.
+// ChainRows [o0, o1) of depthwise results, the first at y, for the channels of a ring.
 void slide(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int64_t y_pitch) {
-  const Layout& l = chain.layout;
+  const ChainLayout& l = chain.layout;
   if (chain.depthwise_pair) return slide_pairs(chain, ring, o0, o1, y, y_pitch);
   if (chain.depthwise_image) return slide_images(chain, ring, o0, o1, y, y_pitch);
   for (int64_t o = o0; o < o1; ++o) {
@@ -375,10 +241,11 @@ void slide(const Chain& chain, Ring& ring, int64_t o0, int64_t o1, float* y, int
   }
 }
 
-// Rows [o0, o1) of depthwise results, the first at y, channels [c0, c1), which are whole panels if any are expanded.
+// ChainRows [o0, o1) of depthwise results, the first at y, channels [c0, c1), which are whole panels if any are
+// expanded.
 void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t o1, int64_t c0, int64_t c1, float* y,
                     int64_t y_pitch) {
-  const Layout& l = chain.layout;
+  const ChainLayout& l = chain.layout;
   const int64_t line = l.window.x.out * y_pitch;
   if (!l.expands) {
     constexpr int64_t kBlock = device::kZeroRun / static_cast<int64_t>(sizeof(float));
@@ -389,7 +256,7 @@ void depthwise_rows(const Chain& chain, const Parts& parts, int64_t o0, int64_t 
             [&](int64_t i) { return chain.x + i * l.window.x.in * chain.x_pitch + c; }, chain.x_pitch);
     return;
   }
-  const Rows all{rows_read(l, o0).first, rows_read(l, o1 - 1).last};
+  const ChainRows all{rows_read(l, o0).first, rows_read(l, o1 - 1).last};
   if (l.expand_form != Form::plain)
     pack_rows(chain.expand.fast,
               {.m = (all.last + 1 - all.first) * l.window.x.in,
@@ -423,7 +290,7 @@ void project_rows(const Chain& chain, const Parts& parts, const float* a, int64_
 }
 
 void run_task(const Chain& chain, int64_t task) {
-  const Layout& l = chain.layout;
+  const ChainLayout& l = chain.layout;
   const Parts parts(chain);
   const ReadyForm ready(l.expand_form);
   if (l.by_channels) {
@@ -477,7 +344,7 @@ Work bind(const Call& call) {
   const ops::ChainStages stages = ops::chain_stages(call.attrs, w.cols());
   auto chain = std::make_shared<Chain>();
   const ir::Ints kernel = call.attrs.ints("kernel");
-  Layout& l = chain->layout = layout_of(x.shape(), stages, kernel, w.cols(), y.cols(), call.target);
+  ChainLayout& l = chain->layout = chain_layout_of(x.shape(), stages, kernel, w.cols(), y.cols(), call.target);
   SITU_ASSERT(scratch.rows() == l.threads && scratch.cols() == std::max<int64_t>(1, l.scratch_floats()));
   chain->x = x.f32();
   chain->x_pitch = x.pitch;
@@ -516,7 +383,8 @@ void expand(device::Expansion& e) {
     const Shape& w = e.view().in(stages.expand.w).shape;
     kernel = {w[0], w[1]};
   }
-  const Layout l = layout_of(e.view().in(0).shape, stages, kernel, channels, e.out_type(0).shape[3], e.target());
+  const ChainLayout l =
+      chain_layout_of(e.view().in(0).shape, stages, kernel, channels, e.out_type(0).shape[3], e.target());
   ir::Values inputs = e.inputs();
   const auto pack = [&](const ops::ChainStage& stage, Form form, int64_t k, int64_t n, int64_t width) {
     ir::Value& w = inputs[static_cast<size_t>(stage.w)];

@@ -1,8 +1,7 @@
 // winograd-inl.h -- Winograd's transforms (ops/winograd.h), a vector of channels at a time.
 //
-// A line is one axis of a square of vectors: `x(i)` gives vector i of the line, `y(i, v)` takes a result. Squares of up
-// to 4 x 4 rest half done in registers, larger ones in memory, which the L1 cache holds: vectors of unknown length fit
-// no array.
+// A line is one axis of a square of vectors: `x(i)` gives vector i of the line, `y(i, v)` takes a result. Squares rest
+// half done in memory, which the L1 cache holds: vectors of unknown length fit no array.
 #if defined(SITU_BACKEND_CPU_WINOGRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SITU_BACKEND_CPU_WINOGRAD_INL_H_
 #undef SITU_BACKEND_CPU_WINOGRAD_INL_H_
@@ -177,39 +176,9 @@ struct DwLine {  // G^T m
   }
 };
 
-// Vector i of four, where i is known when this is inlined.
-HWY_INLINE Floats choose(int i, Floats v0, Floats v1, Floats v2, Floats v3) {
-  return i == 0 ? v0 : i == 1 ? v1 : i == 2 ? v2 : v3;
-}
-
 // One transform down the columns and along the rows of a square: y(i, j, v) of x(i, j).
 template <class Line, class X, class Y>
-HWY_INLINE void transform_in_registers(const X& x, const Y& y) {
-  static_assert(Line::kFrom <= 4 && Line::kTo <= 4);
-#define SITU_COLUMN(j)                                                          \
-  Floats v0##j = zeros(), v1##j = v0##j, v2##j = v0##j, v3##j = v0##j;          \
-  if constexpr (j < Line::kFrom)                                                \
-    Line::run([&](int i) HWY_ATTR { return x(i, j); },                          \
-              [&](int i, Floats v) HWY_ATTR {                                   \
-                (i == 0 ? v0##j : i == 1 ? v1##j : i == 2 ? v2##j : v3##j) = v; \
-              });
-#define SITU_LINE(i)                                                                         \
-  if constexpr (i < Line::kTo)                                                               \
-    Line::run([&](int j) HWY_ATTR { return choose(j, v##i##0, v##i##1, v##i##2, v##i##3); }, \
-              [&](int j, Floats v) HWY_ATTR { y(i, j, v); });
-  SITU_COLUMN(0)
-  SITU_COLUMN(1)
-  SITU_COLUMN(2)
-  SITU_COLUMN(3)
-  SITU_LINE(0)
-  SITU_LINE(1)
-  SITU_LINE(2)
-  SITU_LINE(3)
-#undef SITU_COLUMN
-#undef SITU_LINE
-}
-template <class Line, class X, class Y>
-HWY_INLINE void transform_in_memory(const X& x, const Y& y) {
+HWY_INLINE void transform(const X& x, const Y& y) {
   const Tag d;
   HWY_ALIGN float half_done[Line::kTo * Line::kFrom * hn::MaxLanes(d)];
   const int64_t width = lanes();
@@ -219,13 +188,6 @@ HWY_INLINE void transform_in_memory(const X& x, const Y& y) {
   for (int i = 0; i < Line::kTo; ++i)
     Line::run([&](int j) HWY_ATTR { return hn::Load(d, half_done + (i * Line::kFrom + j) * width); },
               [&](int j, Floats v) HWY_ATTR { y(i, j, v); });
-}
-template <class Line, class X, class Y>
-HWY_INLINE void transform(const X& x, const Y& y) {
-  if constexpr (Line::kFrom <= 4 && Line::kTo <= 4 && !SITU_FEW_REGISTERS)
-    transform_in_registers<Line>(x, y);
-  else
-    transform_in_memory<Line>(x, y);
 }
 
 // That of n channels from c on of a tile of pixels; `to` takes the first point, the others are `plane` apart.

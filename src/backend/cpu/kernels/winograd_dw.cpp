@@ -2,7 +2,7 @@
 //
 //   conv2d_dw_winograd   dw[r,s,c,o] = G^T [ sum over tiles (B^T x B) . (A dy A^T) ] G, scratch
 //                        with a result [S,R,S,C,O] the tiles are split into S parts, for sum_splits to add in order
-//                        few channels have a way of their own (winograd_lines.h)
+//                        whole vectors of 16 channels have a way of their own (winograd_lines.h)
 //
 // A unit is one part of the tiles, a range of channels and one of outputs; it keeps a matrix of sums for each point,
 // and all of them fit the L2 cache. It takes its tiles in blocks: transforms x and dy, adds their products point by
